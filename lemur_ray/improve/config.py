@@ -57,6 +57,9 @@ class ImproveConfig:
     """Held-out tasks of an evaluation."""
     eval_every: int = 0
     """Rounds between two evaluations on held-out tasks. 0: only before the first round and after the last one."""
+    compare_to: str = ""
+    """Folder of a finished run on the same held-out tasks, for example one with --control (or, for the control, of the
+    run): result and page also show the gain over it."""
     first_task: int = 0
     """Training tasks that are left out at the beginning, for example those that the model was tuned on."""
     train_tasks: str = ""

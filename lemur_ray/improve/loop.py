@@ -7,11 +7,12 @@ and writes the same ones. Knows nothing of Ray: a ``Backend`` trains, serves and
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,7 +24,17 @@ from lemur_ray.improve.alarms import alarms, collapse
 from lemur_ray.improve.config import ImproveConfig
 from lemur_ray.improve.groups import GroupBatch, group_batch, round_batches
 from lemur_ray.improve.learner import Committed
-from lemur_ray.improve.outcome import MOST_MISSING, best_round, comparison, rate, result_line, round_line, round_numbers
+from lemur_ray.improve.outcome import (
+    MOST_MISSING,
+    RESULT,
+    best_round,
+    comparison,
+    last_evaluation,
+    rate,
+    result_line,
+    round_line,
+    round_numbers,
+)
 from lemur_ray.improve.page import RunPage
 from lemur_ray.improve.round_policy import RoundPolicySpec
 from lemur_ray.improve.rounds import ROUNDS, Action, Event, Rounds, due
@@ -39,7 +50,6 @@ from lemur_ray.train.run.folder import write_json
 from lemur_ray.weights.checkpoints import CHECKPOINTS, commit_at
 
 Wrap = Callable[[AbstractContextManager[Pool]], AbstractContextManager[Pool]]
-RESULT = "result.json"
 
 
 class RoundFailed(CausedError):
@@ -270,17 +280,23 @@ class ImproveRun:
             "checkpoint": commit.folder, "out": str(self.out),
             "best": {"round": best, "checkpoint": self._checkpoint(best), **rate(evaluations[best])},
         }  # fmt: skip
+        if config.compare_to:
+            other, episodes = last_evaluation(config.compare_to)
+            result["compared_to"] = {
+                "run": config.compare_to, "control": other["control"], **rate(episodes), **comparison(episodes, after),
+            }  # fmt: skip
         if withheld:
             self.say(withheld["reason"])
-        page = self._write_page(rounds, number, result["stopped"], ("result.json", "rounds.jsonl"))
+        page = self._write_page(rounds, number, result, (RESULT, "rounds.jsonl"))
         self.say(result_line(result, page))
         write_json(f"{self.out}/{RESULT}", result)
         return result
 
     def _write_page(
-        self, rounds: Rounds, number: int, stopped: str = "", files: Sequence[str] = ("rounds.jsonl",)
-    ) -> Path:
-        """Write the page of the run until now, after round ``number``."""
+        self, rounds: Rounds, number: int, result: Mapping[str, Any] = MappingProxyType({}),
+        files: Sequence[str] = ("rounds.jsonl",),
+    ) -> Path:  # fmt: skip
+        """Write the page of the run until now, after round ``number``. result: of a finished run."""
         records = [(n, rounds.get(n, Event.PLAYED), rounds.get(n, Event.TRAINED)) for n in range(1, number + 1)]
         evaluations = self._evaluations(number)
         page = RunPage(
@@ -290,8 +306,9 @@ class ImproveRun:
             evaluations,
             self._best(evaluations),
             f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-            stopped,
+            result.get("stopped", ""),
             files,
+            result.get("compared_to"),
         )
         return page.write(self.out)
 

@@ -8,7 +8,15 @@ from typing import Any
 
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.host.durations import duration
+from lemur_ray.host.home import resolve_out
+from lemur_ray.improve.config import BadInput
 from lemur_ray.report.statistics import mcnemar, wilson
+from lemur_ray.rollout.evaluation_folder import LEDGER
+from lemur_ray.rollout.ledger import read_episodes
+from lemur_ray.train.run.folder import read_object
+
+RESULT = "result.json"
+"""File of a run folder that is written when the run is finished."""
 
 MOST_MISSING = 0.1
 """Share of the held-out episodes that may be missing in a result."""
@@ -57,7 +65,11 @@ def result_line(result: Mapping[str, Any], page: Path) -> str:
     change = f"gained {result['gained']}, lost {result['lost']}, p {result['p']:.2g}"
     best, last = result["best"], result["rounds"]
     after = f"; best after round {best['round']}: {best['solved']} of {best['n']}" if best["round"] != last else ""
-    return f"held out {' -> '.join(rates)} ({change}){after}: {page}"
+    over = ""
+    if other := result.get("compared_to"):
+        over = f"; over {other['run']}, {other['solved']} of {other['n']}: gained {other['gained']}, lost "
+        over += f"{other['lost']}, p {other['p']:.2g}"
+    return f"held out {' -> '.join(rates)} ({change}){after}{over}: {page}"
 
 
 def best_round(evaluations: Mapping[int, Sequence[Episode]]) -> int | None:
@@ -92,6 +104,17 @@ def comparison(before: Sequence[Episode], after: Sequence[Episode]) -> dict[str,
     p = round(mcnemar(len(lost), len(gained)), 6)
     return {"paired": len(common), "gained": len(gained), "lost": len(lost), "p": p, "gained_tasks": gained,
             "lost_tasks": lost}  # fmt: skip
+
+
+def last_evaluation(run: str) -> tuple[dict[str, Any], list[Episode]]:
+    """Result and held-out episodes after the last round of the finished run ``run``, a folder, absolute or relative to
+    $LEMUR_HOME. Raises BadInput if it is none, or its episodes are gone."""
+    try:
+        folder = Path(resolve_out(run, ""))
+        result = dict(read_object(f"{folder}/{RESULT}"))
+        return result, read_episodes(folder / "heldout" / str(result["rounds"]) / LEDGER)
+    except (OSError, ValueError, KeyError) as error:
+        raise BadInput(f"--compare-to {run}: expected the folder of a finished improvement run ({error!r})") from error
 
 
 def _percent(part: int, whole: int) -> str:

@@ -42,6 +42,8 @@ class RunPage:
     stopped: str = ""
     """Why the run ended early."""
     files: Sequence[str] = ("rounds.jsonl",)
+    compared_to: Mapping[str, Any] | None = None
+    """The last evaluation of another run and what was gained over it, as in ``result.json``; None without one."""
 
     def write(self, out: Path) -> Path:
         """Write the page into ``out``; returns its path."""
@@ -71,6 +73,11 @@ class RunPage:
         if last > first:
             both = comparison(self.evaluations[first], self.evaluations[last])
             items.append((f"+{both['gained']} \u2212{both['lost']}", f"games gained and lost, p {both['p']:.3g}"))
+        if other := self.compared_to:
+            kind = "control " if other["control"] else ""
+            change = f"games gained and lost over it, p {other['p']:.3g}"
+            items.append((f"{percent(other['rate'])} {percent_interval(*other['interval'])}", f"{kind}{other['run']}"))
+            items.append((f"+{other['gained']} \u2212{other['lost']}", change))
         return tiles(items)
 
     def _rates(self) -> Markup:

@@ -13,7 +13,7 @@ from lemur_ray.config.config_file import CONFIG_FILE, config_text
 from lemur_ray.host.home import find_model, resolve_out
 from lemur_ray.improve.config import BadInput, ImproveConfig
 from lemur_ray.improve.learner import LearnerSpec, check_same
-from lemur_ray.improve.loop import RESULT
+from lemur_ray.improve.outcome import RESULT, last_evaluation
 from lemur_ray.improve.task_sets import TaskSets, task_sets
 from lemur_ray.recipes.nano_improve import RECIPE
 from lemur_ray.text.chat_template import TemplateError
@@ -53,8 +53,10 @@ class Prepared:
             for name, content in _tokenizer_files(spec.init_from).items():
                 write_file(f"{spec.out}/{name}", content)
             about = {"recipe": dataclasses.asdict(recipe), "hash": recipe.hash, "init_from_path": spec.init_from}
-            write_json(f"{spec.out}/recipe.json", {**about, "described": spec.described})
             write_file(f"{spec.out}/{CONFIG_FILE}", config_text(self.config).encode())
+            write_json(
+                f"{spec.out}/recipe.json", {**about, "described": spec.described}
+            )  # last: it marks a whole folder
             return None
         except ValueError as error:
             raise BadInput(str(error)) from error
@@ -62,7 +64,14 @@ class Prepared:
             check_same(written.get("described") or {}, spec.described, f"--out {spec.out}")
         except RunFolderError as error:
             raise BadInput(str(error)) from error
-        return read_object(f"{spec.out}/{RESULT}") if (self.out / RESULT).exists() else None
+        result = read_object(f"{spec.out}/{RESULT}") if (self.out / RESULT).exists() else None
+        wanted = self.config.compare_to
+        if result is not None and wanted and result.get("compared_to", {}).get("run") != wanted:
+            raise BadInput(
+                f"--compare-to {wanted}: the run in {spec.out} is finished without it: give it to a run that goes on, "
+                "for example to the control"
+            )
+        return result
 
 
 def prepare(config: ImproveConfig) -> Prepared:
@@ -89,6 +98,10 @@ def prepare(config: ImproveConfig) -> Prepared:
         tasks = task_sets(config)
     except (ValueError, OSError) as error:
         raise BadInput(str(error)) from error
+    if config.compare_to:
+        played = {episode.key.task for episode in last_evaluation(config.compare_to)[1]}
+        if not played & {task.id for task in tasks.held_out.tasks}:
+            raise BadInput(f"--compare-to {config.compare_to}: it has none of the held-out tasks of this run")
     return Prepared(config, LearnerSpec(recipe, out, init_from, described, config.float64), model.tokenizer, tasks)
 
 

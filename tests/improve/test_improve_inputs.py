@@ -70,6 +70,7 @@ def job(lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (("--lora.rank", "4"), "--lora.rank 4: adapters are not trained here"),
         (("--mesh.num-workers", "2"), "the learner is one process"),
         (("--init-from", "nowhere"), "--init-from nowhere: "),
+        (("--compare-to", "nowhere"), "--compare-to nowhere: expected the folder of a finished improvement run ("),
         (("--out", "s3://bucket/run"), "--out s3://bucket/run: rounds are written to a local folder"),
         (("--benchmark", "alfworld/txt"), "--benchmark alfworld/txt: unknown benchmark"),
     ],
@@ -120,6 +121,33 @@ def test_the_model_of_another_run_in_the_folder_is_refused(job: Run, start: Path
     shutil.copytree(start / "checkpoints", tmp_path / "run" / "checkpoints")
     with pytest.raises(RunFolderError, match=r"checkpoints/0 belongs to another run \(stored != requested\)"):
         Learner(prepared.learner).open()
+
+
+def test_a_run_on_other_held_out_tasks_is_nothing_to_compare_with(start: Path, tmp_path: Path) -> None:
+    (played := tmp_path / "other" / "heldout" / "2").mkdir(parents=True)
+    (tmp_path / "other" / "result.json").write_text('{"rounds": 2}')
+    (played / "episodes.jsonl").write_text("")
+    with pytest.raises(BadInput, match="it has none of the held-out tasks of this run"):
+        prepare(config_of(start, tmp_path / "run", compare_to=str(tmp_path / "other")))
+
+
+def test_a_folder_that_was_not_prepared_whole_is_prepared_again(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = prepare(config_of(start, tmp_path / "run"))
+    names: list[str] = []
+
+    def killed(path: str, content: object) -> None:
+        names.append(Path(path).name)
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lemur_ray.improve.prepare.write_json", killed)
+        with pytest.raises(OSError, match="killed"):
+            prepared.open_folder()
+    assert names == ["recipe.json"]
+    assert prepared.open_folder() is None
+    assert {"config.yaml", "recipe.json"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
 def test_sql_trains_on_half_of_the_databases_and_is_measured_on_the_others(

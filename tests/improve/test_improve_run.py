@@ -100,6 +100,26 @@ def test_a_model_that_wins_nothing_ends_the_run_in_one_sentence(
     assert (result["stopped"], result["rounds"], result["steps"]) == (expected, 0, 0)
 
 
+@pytest.mark.slow
+def test_a_run_shows_its_gain_over_a_finished_control_and_a_control_that_over_the_run(
+    start: Path, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    run = config_of(start, tmp_path / "run")
+    own = improve(run)["after"]
+    control = config_of(start, tmp_path / "control", control=True, compare_to=run.out)
+    result = improve(control, lines)
+    other = result["compared_to"]
+    assert {name: other[name] for name in own} == own
+    assert (other["run"], other["control"], other["paired"]) == (run.out, False, 10)
+    assert other["gained"] - other["lost"] == result["after"]["solved"] - own["solved"]
+    assert f"; over {run.out}, {own['solved']} of 10: gained {other['gained']}, lost {other['lost']}, p " in lines[-1]
+    assert "games gained and lost over it" in (tmp_path / "control" / "index.html").read_text()
+    assert improve(control) == {**result, "already_finished": True}
+    with pytest.raises(BadInput, match="is finished without it: give it to a run that goes on"):
+        improve(dataclasses.replace(run, compare_to=control.out))
+
+
 class LosesMost(InProcess):
     """Every request for a reply fails but the first two of the process."""
 

@@ -44,6 +44,17 @@ def test_it_shows_rates_over_rounds_and_three_games_gained_and_lost_of_each_turn
     assert "groups that differ" not in text
 
 
+def test_the_gain_over_another_run_is_a_tile(tmp_path: Path) -> None:
+    other = {"run": "runs/c", "control": True, "rate": 0.25, "interval": [0.1, 0.5], "gained": 7, "lost": 2, "p": 0.18}
+    evaluations = {n: [episode("a", True, n)] for n in (0, 1)}
+    text = written(tmp_path, [], evaluations, compared_to=other)
+    assert "control runs/c" in text
+    assert "25.0 % [10.0, 50.0]" in text
+    assert "+7 \u22122" in text
+    assert "games gained and lost over it, p 0.18" in text
+    assert "over it" not in written(tmp_path, [], evaluations)
+
+
 def test_the_best_round_is_named_where_it_is_not_the_last(tmp_path: Path) -> None:
     won = {0: 2, 2: 5, 4: 5, 6: 4}
     evaluations = {n: [episode(str(i), i < count, n) for i in range(10)] for n, count in won.items()}
