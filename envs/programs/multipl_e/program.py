@@ -116,7 +116,8 @@ def program_of(reply: str, asked: Mapping[str, Any]) -> str:
     prompt, last = asked["prompt"].rstrip(), asked["prompt"].strip().splitlines()[-1]
     opening = last.strip()
     above, repeated, body = code.partition(opening)
-    if not any(stop in f"{body}\n" for stop in asked["stops"]) and (whole := _whole(code, asked)):
+    is_open = not any(stop in f"{body}\n" for stop in asked["stops"])
+    if (is_open or (repeated and has_fence(reply) and _adds(above, asked, code))) and (whole := _whole(code, asked)):
         return whole
     if not repeated:
         return f"{asked['prompt']}{_cut_at_stops(code, asked['stops'])}\n{asked['tests']}"
@@ -124,6 +125,15 @@ def program_of(reply: str, asked: Mapping[str, Any]) -> str:
     missing = len(last) - len(last.lstrip()) - (len(above) - len(above.rstrip(" ")))
     body = indent(body, " " * max(0, missing)).lstrip(" ")
     return f"{prompt}{_cut_at_stops(body, asked['stops'])}\n{asked['tests']}"
+
+
+def _adds(above: str, asked: Mapping[str, Any], code: str) -> bool:
+    """Whether the code above a function has imports, helpers or the like that its prompt lacks. False for code with
+    classes beside ``Problem``, which cannot be taken whole."""
+    given = {line.strip() for line in asked["prompt"].splitlines()}
+    added = [line for line in map(str.strip, above.splitlines()) if line and line not in given]
+    is_class = asked.get("language") in ("cs", "java") and re.search(r"\bclass\s+(?!Problem\b)\w", _masked(code))
+    return not is_class and any(not line.startswith(("//", "/*", "*", "# ", "#!")) for line in added)
 
 
 def _whole(code: str, asked: Mapping[str, Any]) -> str | None:
