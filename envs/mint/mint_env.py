@@ -114,6 +114,10 @@ class MintEnv(TextEnv):
         answer_type = str(options.get("answer_type", ""))
         return AnswerJudge(self._subset, self._prompt, options.get("reference"), answer_type, option_rule, backend)
 
+    def hints(self) -> dict[str, Any]:
+        """An empty dict: without hints, the random policy replies with an empty text."""
+        return {}
+
     def respond(self, reply: str) -> Turn:
         judge = self._judge
         if judge is None:

@@ -36,7 +36,7 @@ _VERDICT = (
 _DENYING = r"(?:not|neither|nor|isn't|except|unlike|eliminate|exclude|rule\s+out|reject|than|wasn't)"
 _HYPOTHETICAL = re.compile(r"\b(?:was|would)\b", re.IGNORECASE)
 _CORRECTION = re.compile(
-    r"(?:^|[.!?\n])\W*(?:(?:oh|no|but|hmm)\W+)*(?:wait|hold\s+on)\b|\b(?:that's|that\s+(?:is|was))\s+(?:wrong|incorrect)\b",
+    r"(?:^|[.!?\n])\W{0,20}(?:(?:oh|no|but|hmm)\W{1,20}){0,5}(?:wait|hold\s+on)\b|\b(?:that's|that\s+(?:is|was))\s+(?:wrong|incorrect)\b",
     re.IGNORECASE,
 )
 """Where a reply takes back what it announced before."""
