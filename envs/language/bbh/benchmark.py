@@ -122,7 +122,7 @@ PROTOCOLS = {kind: column_protocol(f"bbh/{kind}", options=Protocol) for kind in 
 BENCHMARKS = {
     kind: Benchmark(
         Protocol, partial(_load, kind), {"full": 512, "brief": 512},
-        version=version_by_prefill,  # an answer that says "A:" itself is one
+        version=lambda options: version_by_prefill(options) + 1,  # an answer that says "A:" itself is one
         needs=first_task_loads(partial(_load, kind)), sources=SOURCES, has_hints=True,
         details=BenchmarkDetails(
             "6511", file_patterns=_PATTERNS, notes=macro_averages,

@@ -75,7 +75,7 @@ def _benchmark(subset: str, size: int) -> Benchmark[GpqaOptions]:
     load, patterns = partial(_load, subset), (f"gpqa/dataset/gpqa_{subset}.csv",)
     details = BenchmarkDetails(size=str(size), file_patterns=patterns, protocol=_PROTOCOL)
     return Benchmark(
-        GpqaOptions, load, {"full": 2048, "brief": 2048}, version=2,  # a list of letters chooses none
+        GpqaOptions, load, {"full": 2048, "brief": 2048}, version=3,  # lists of verdicts, small letters
         needs=first_task_loads(load), sources=(_source(subset),),
         has_hints=True, details=details,
     )  # fmt: skip

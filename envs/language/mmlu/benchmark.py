@@ -165,8 +165,8 @@ def _not_weighed(run: EvaluationRun) -> Sequence[str]:
 
 
 def _version(options: MmluOptions) -> int:
-    """Version of the scoring: by mode, and 3 higher if letters are generated instead of weighed."""
-    return version_by_mode(options) + 3 * (not options.weighs)
+    """Version of the scoring: by mode, and 4 higher if letters are generated instead of weighed."""
+    return version_by_mode(options) + 4 * (not options.weighs)
 
 
 _PROTOCOL = column_protocol("mmlu", options=MmluOptions, further=_not_weighed)

@@ -105,7 +105,7 @@ _PROTOCOL = column_protocol("multipl_e", options=MultiplEOptions)
 BENCHMARKS = {
     language: Benchmark(
         MultiplEOptions, partial(_load, language), {"full": 512, "brief": 512}, identity=single_protocol_identity,
-        version=4,  # no solution changes what its tests check; whole functions with a signature of their own are read
+        version=5,  # no solution changes what its tests check; whole functions with a signature of their own are read
         needs=partial(_needs, language), min_step_s=PROGRAM_S, resources=PROGRAMS,
         sources=(
             Source(

@@ -85,7 +85,7 @@ _PROTOCOL = column_protocol("spider", options=SpiderOptions)
 BENCHMARKS = {
     "": Benchmark(
         SpiderOptions, _load, {"full": 256, "brief": 256}, identity=single_protocol_identity,
-        version=2,  # a query between sentences; shots are questions of the training set
+        version=3,  # a query between sentences or in JSON; shots are questions of the training set
         needs=first_task_loads(_load), min_step_s=PROGRAM_S, sources=SOURCES, has_hints=True,
         details=BenchmarkDetails(file_patterns=tuple(DEV), size="1034", protocol=_PROTOCOL),
     )
