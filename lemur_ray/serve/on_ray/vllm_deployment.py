@@ -6,12 +6,13 @@ command starts either. Needs the extra [vllm] and a running Ray. Knows nothing o
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ray import serve
 
-from lemur_ray.serve.config import ServeJob
+from lemur_ray.serve.config import BY_MACHINE, EngineOptions, ServeJob
 from lemur_ray.serve.needs import engine_faults, vllm_on_cpus
 from lemur_ray.serve.on_ray.weights_record import new_record_name
 from lemur_ray.text.special_tokens import CONFIG
@@ -26,6 +27,9 @@ _TOOL_PARSERS = {
     "<|python_tag|>": "llama3_json",
 }
 """Text in a chat template -> vLLM's parser of the calls that such a model writes; the first that occurs counts."""
+
+_PASSED_ON = {"context", "max_slots", "max_queue", "dtype", "quantization", "tensor_parallel", "in_flight"}
+"""Fields of ``EngineOptions`` that vLLM or its deployment has a setting for, or that are refused by value."""
 
 
 class CannotUseVllm(ValueError):
@@ -52,12 +56,12 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
         raise CannotUseVllm(
             f"--engine.quantization: vLLM does not quantise {folder}: give it a folder that is quantised"
         )
-    if job.engine.float64:
-        raise CannotUseVllm("--engine.float64: vLLM computes in the folder's dtype: leave --engine out")
     if job.engine.in_flight == "keep":
         raise CannotUseVllm("--engine.in-flight keep: vLLM finishes replies that have begun before new weights: drain")
     if not job.engine.tensor_parallel:
         raise CannotUseVllm("--engine.tensor-parallel 0: say on how many GPUs vLLM is to share the model")
+    if unused := _unused_flags(job):
+        raise CannotUseVllm(f"{', '.join(unused)}: not used with --engine vllm, leave it out")
     longest = raw.get("text_config", raw).get("max_position_embeddings")  # also of models that only vLLM computes
     engine: dict[str, Any] = {
         "max_model_len": min(job.engine.context or longest, longest) if longest else job.engine.context or None,
@@ -75,6 +79,14 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
         "engine_kwargs": engine,
         "log_engine_metrics": False,  # else they are at Ray's port instead of /metrics
     }
+
+
+def _unused_flags(job: ServeJob) -> list[str]:
+    """Flags of a job that are not at their defaults and that neither vLLM nor its deployment has a setting for."""
+    names = (field.name for field in fields(EngineOptions) if field.name not in _PASSED_ON)
+    changed = [name for name in names if getattr(job.engine, name) != getattr(BY_MACHINE, name)]
+    of_engine = [f"--engine.{name.replace('_', '-')}" for name in changed]
+    return ["--num-cpus"] * (job.num_cpus != ServeJob.num_cpus) + of_engine
 
 
 def _tool_parser(folder: Path) -> str:

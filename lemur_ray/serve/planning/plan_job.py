@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lemur_ray.config import Recipe, topics
+from lemur_ray.config.ranges import FROM_ZERO, check_ranges
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.planning import machines
 from lemur_ray.serve.planning.machine_defaults import USABLE, chosen, gib
@@ -18,7 +19,7 @@ from lemur_ray.train.aot import absent_gpus, absent_slice
 from lemur_ray.train.job_arguments import Flat
 from lemur_ray.train.pod.chips import CHIPS
 from lemur_ray.train.pod.gpu_hosts import Devices, GpuHosts
-from lemur_ray.train.pod.slices import parse_slice
+from lemur_ray.train.pod.slices import GENERATIONS, parse_slice
 
 Say = Callable[[str], None]
 
@@ -48,6 +49,11 @@ class PlanServingJob:
     """Plan every step that an engine compiles, not only the largest ones."""
     engine: EngineOptions = EngineOptions(dtype="bfloat16", cache_bytes=0, prefill_tiles=0)
     recipe: Flat = field(default_factory=Recipe)
+
+    def __post_init__(self) -> None:
+        check_ranges(self, layers=FROM_ZERO)
+        if self.chip not in GENERATIONS:
+            raise ValueError(f"--chip is {self.chip!r}: expected one of {', '.join(GENERATIONS)}")
 
 
 def run(job: PlanServingJob, flags: set[str], say: Say) -> int:

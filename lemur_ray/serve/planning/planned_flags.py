@@ -19,11 +19,14 @@ def given_flags(arguments: Sequence[str]) -> set[str]:
 
 
 def check_flags(given: set[str], tensor_parallel: int, where: Devices | None, chip: str) -> None:
-    """Raise ValueError for a flag that the plan would ignore, and for a number of devices that is not the plan's.
+    """Raise ValueError for a flag that the plan would ignore or that is given by two names, and for a number of devices
+    that is not the plan's.
     where: devices of --slice or --gpu; chip: of --chip; without both the plan is a formula. given: names of flags, as
     from ``given_flags``; tensor_parallel: value of that flag."""
     if where is not None and chip:
         raise ValueError("--chip is one chip alone: leave it out with --slice and --gpu")
+    if {"quantization", "engine.quantization"} <= given:
+        raise ValueError("--quantization is short for --engine.quantization: give one of them")
     used = _COMPILED | {"slice", "gpu", "check", "layers"} if where else _COMPILED | {"chip"} if chip else _FORMULA
     if unused := sorted(name for name in given - used if not name.startswith("model.")):
         kind = "a plan of devices" if where else "a plan of one chip" if chip else "a plan without --slice or --gpu"

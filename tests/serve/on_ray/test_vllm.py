@@ -77,8 +77,6 @@ def test_what_vllm_cannot_do_is_refused_with_what_to_do(folder: Path, tmp_path: 
         vllm_settings(ServeJob(backend="vllm", follow_s=5), str(folder))
     with pytest.raises(CannotUseVllm, match="finishes replies that have begun"):
         vllm_settings(ServeJob(backend="vllm", engine=EngineOptions(in_flight="keep")), str(folder))
-    with pytest.raises(CannotUseVllm, match="computes in the folder's dtype"):
-        vllm_settings(ServeJob(backend="vllm", engine=EngineOptions(float64=True)), str(folder))
     with pytest.raises(CannotUseVllm, match="on how many GPUs"):
         vllm_settings(ServeJob(backend="vllm", engine=EngineOptions(tensor_parallel=0)), str(folder))
     with pytest.raises(ValueError, match="vLLM runs on Ray"):
@@ -86,6 +84,21 @@ def test_what_vllm_cannot_do_is_refused_with_what_to_do(folder: Path, tmp_path: 
     if importlib.util.find_spec("vllm") is None:
         with pytest.raises(CannotUseVllm, match=r"pip install 'lemur-ray\[vllm\]'"):
             vllm_app(ServeJob(backend="vllm"), str(folder), b"", {})
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--engine.cache-bytes 5", "--engine.pin-s 3", "--engine.pinned-share 0.1", "--engine.prefill-tiles 2",
+        "--engine.no-batch-invariant", "--engine.no-native", "--engine.float64", "--engine.compile-threads 1",
+        "--num-cpus 4",
+    ],
+)  # fmt: skip
+def test_a_flag_that_vllm_would_ignore_is_refused_by_name(flags: str, folder: Path) -> None:
+    job = ServeJob.parse(["--engine", "vllm", "--engine.max-slots", "9", "--engine.max-queue", "7", *flags.split()])
+    name = flags.split()[0].replace("no-", "")
+    with pytest.raises(CannotUseVllm, match=f"^{name}: not used with --engine vllm, leave it out$"):
+        vllm_settings(job, str(folder))
 
 
 def test_a_model_that_only_vllm_computes_is_handed_on(folder: Path, tmp_path: Path) -> None:

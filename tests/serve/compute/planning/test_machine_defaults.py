@@ -13,6 +13,7 @@ from lemur_ray.serve.config import BY_MACHINE, EngineOptions, Hosts, ServeJob
 from lemur_ray.serve.planning import machine_defaults as m
 from lemur_ray.serve.planning.cluster_choice import with_devices
 from lemur_ray.serve.planning.machines import attached_machine, machine_of, parse_machine, smallest, smallest_count
+from lemur_ray.serve.planning.plan_job import PlanServingJob
 from lemur_ray.serve.planning.planned_flags import check_flags, given_flags
 from lemur_ray.train.pod.gpu_hosts import GpuHosts
 from lemur_ray.train.pod.slices import parse_slice
@@ -113,6 +114,7 @@ def test_gpus_are_named_with_a_cross_or_a_colon() -> None:
         ("--train.steps 3", "v4:2x2x2", "", "--train.steps: a plan of devices does not use it"),
         ("--layers 2", "", "v5e", "--layers: a plan of one chip"),
         ("--chip v4", "v4:2x2x2", "v4", "--chip is one chip alone"),
+        ("--quantization int8 --engine.quantization none", "", "", "--engine.quantization: give one of them"),
         ("--engine.tensor_parallel 4", "v4:2x2x2", "", "--engine.tensor-parallel is 4, but the plan is for 8 device"),
         ("--engine.tensor-parallel 4", "", "v4", "--engine.tensor-parallel is 4, but the plan is for 1 device"),
     ],
@@ -120,6 +122,19 @@ def test_gpus_are_named_with_a_cross_or_a_colon() -> None:
 def test_a_flag_that_a_plan_does_not_use_is_refused(flags: str, where: str, chip: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_flags(given_flags(flags.split()), 4, parse_slice(where) if where else None, chip)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"layers": -1}, "layers is -1: expected at least 0"),
+        ({"chip": "v9"}, "--chip is 'v9': expected one of v4, v5p, v5e, v6e"),
+        ({"chip": "v5litepod"}, "--chip is 'v5litepod'"),
+    ],
+)
+def test_a_value_that_a_plan_cannot_use_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PlanServingJob(**values)
 
 
 def test_flags_that_a_plan_uses_are_accepted() -> None:

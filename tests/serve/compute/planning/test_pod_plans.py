@@ -94,10 +94,10 @@ def test_layers_that_are_scanned_are_not_to_be_chosen() -> None:
 def test_eight_gpus_hold_it_and_add_twice_a_layer() -> None:
     if not COMPILER.exists():
         pytest.skip("the compiler for GPUs is not installed: make gpu-compiler")
-    flags = ("--gpu", "h200x8", "--model.num-layers", "2", "--engine.batch-invariant", "False", "--json")
+    flags = ("--gpu", "h200x8", "--model.num-layers", "2", "--engine.batch-invariant", "False", "--check", "--json")
     found, text = plan(*flags, python=str(COMPILER))
     assert len(text.splitlines()) == 1
-    assert found["fits"] is True
+    assert (found["fits"], found["broken"]) == (True, [])
     added = [c["count"] for c in found["steps"][0]["collectives"] if c["kind"] == "all-reduce"]
     assert sum(added) == 4
 
