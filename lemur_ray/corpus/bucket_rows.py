@@ -48,7 +48,8 @@ _SHARDS_AT_ONCE = 4
 
 def open_rows(corpus: str | Path, source: str, *, check: bool = True) -> Rows:
     """Open the row set ``source`` of the corpus at ``corpus``, a folder or URL. Raises RowSetError if a file is missing
-    or has a wrong size. check: in a bucket, compare sizes of files with the index; on a disk that is always done."""
+    or has a wrong size. check: False: in a bucket only the index is read, and such a file is noticed when its rows are
+    read; on a disk all files are always checked."""
     if not is_bucket(str(corpus)):
         return RowReader(row_folder(corpus, source))
     return BucketRows(f"{str(corpus).rstrip('/')}/rows/{source}", check=check)

@@ -74,7 +74,7 @@ class CleanDocuments:
         return (np.cumsum(counts) - counts).astype(np.int32)
 
     def ids_at(self, at: np.ndarray) -> bytes:
-        """Concatenated ids of the documents with indices ``at``."""
+        """Ids of the documents with indices ``at``, in that order, 16 bytes each, concatenated."""
         return np.frombuffer(self.ids, np.uint8).reshape(-1, ID_BYTES)[at].tobytes()
 
 

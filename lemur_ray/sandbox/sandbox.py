@@ -254,7 +254,9 @@ class Backend(Protocol):
     capabilities: Capabilities
 
     def open(self, spec: SandboxSpec) -> Sandbox:
-        """Create a sandbox, which the caller must close. Raises SandboxUnavailable if this machine cannot."""
+        """Create a sandbox, which the caller must close. Raises SandboxUnavailable if this machine cannot run one,
+        FileNotFoundError or ValueError if a folder to copy is missing or holds a device, pipe or socket, RuntimeError
+        if too many sandboxes are open (bwrap)."""
 
 
 BACKENDS: dict[str, tuple[str, str]] = {
@@ -274,5 +276,5 @@ def backend_named(name: str) -> Backend:
 
 def open_sandbox(spec: SandboxSpec | None = None, backend: str = "bwrap") -> Sandbox:
     """Open a sandbox of the backend "bwrap" or "docker"; without ``spec`` one with an empty ``/work`` and default
-    limits. The caller must close it. Raises ValueError, SandboxUnavailable if this machine cannot."""
+    limits. The caller must close it. Raises ValueError for another backend, and the errors of ``Backend.open``."""
     return backend_named(backend).open(spec or SandboxSpec())

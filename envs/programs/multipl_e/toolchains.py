@@ -9,8 +9,9 @@ from lemur_ray.host.json_files import toml_beside
 
 @dataclass(frozen=True)
 class Toolchain:
-    """How to compile and run a program. ``steps``: commands in the folder of ``file``, in order. ``says``:
-    statement that prints two texts (``%s``) as one word."""
+    """How programs of one language are compiled and run. ``file``: name under which a program is stored; ``steps``:
+    commands in its folder, in order; the last one runs the program. ``says``: statement of the language that prints
+    two texts (``%s``) as one word."""
 
     file: str
     steps: tuple[tuple[str, ...], ...]

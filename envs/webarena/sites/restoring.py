@@ -23,8 +23,9 @@ def copy(golden: Path, live: Path) -> None:
 
 
 def restore(golden: Path, live: Path, database: str) -> None:
-    """Make ``live`` equal to ``golden``. ``database``: its SQLite file, or empty. Raises OSError or sqlite3.Error; the
-    site must then be started anew."""
+    """Restore ``live``, a copy of ``golden`` by ``copy``, while the site serves: the rows of ``database`` (path of its
+    SQLite file in both; empty: none) and every file whose size or modification time differs. Added files are removed,
+    those in ``OWN`` stay. After an OSError or sqlite3.Error ``live`` may be half restored: start the site anew."""
     if database:
         with closing(sqlite3.connect(golden / database)) as source, closing(sqlite3.connect(live / database)) as target:
             source.backup(target)

@@ -27,8 +27,8 @@ _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 
 @dataclass(frozen=True)
 class TurnPicture:
-    """The view that an environment stored after a turn. ``address``: of its picture relative to the page, empty for
-    none; ``size``: width and height in pixels."""
+    """What a page shows of an environment after a turn. ``view``: as the environment stored it. ``address``: of its
+    picture relative to the page, empty without one; ``size``: the picture's width and height in pixels."""
 
     view: View
     address: str = ""

@@ -22,7 +22,8 @@ Safe = Markup
 @dataclass(frozen=True)
 class Page:
     """Parameters of the document around a page's body. ``episode_list``: address of the page that links to every
-    episode. ``live``: the page reloads itself. ``remark``: HTML after the doctype. ``script``: file name."""
+    episode. ``live``: the page reloads itself. ``remark``: HTML after the doctype. ``script``: name of a script of this
+    package, which becomes part of the page."""
 
     title: str
     episode_list: str = ""

@@ -130,7 +130,7 @@ class RetryQueue:
 
 class SilenceWatch:
     """Stops a run whose endpoint is gone: ``observe`` counts the attempts in a row that did not reach the policy,
-    ``check`` raises after ``limit_s`` seconds of them."""
+    ``check`` raises if there are enough of them and they go on for at least ``limit_s`` seconds."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s

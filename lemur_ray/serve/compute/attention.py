@@ -163,8 +163,8 @@ def attend(
 
 
 def copy_block(cache: Cache, source: jax.Array, target: jax.Array, *, layers: int = 1) -> Cache:
-    """The cache after block ``source`` is copied to block ``target`` (scalar ids) in all layers.
-    layers: number of layers whose blocks lie in one pool."""
+    """The cache after block ``source`` is copied to block ``target`` (scalar ids) in all layers. layers: number of
+    layers that share a pool, their blocks layer after layer; 1: every layer has a pool of its own."""
 
     def copied(pool: jax.Array) -> jax.Array:
         by_layer = pool.reshape(layers, -1, *pool.shape[1:])

@@ -105,9 +105,9 @@ class ByToken:
 
 
 def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = False) -> CacheLayout:
-    """The layout for a platform: ``Paged`` on "tpu"; with ``native``, ``Native`` (the C++ kernel for CPUs); else
-    ``PLAIN``. If the kernel does not support the model, ``ByToken`` or ``PLAIN``, with a warning in the log. config:
-    the model with the heads of one device."""
+    """The layout for a platform. On "tpu" ``Paged``, or ``ByToken`` if the kernel does not support the model. Elsewhere
+    with ``native`` ``Native`` (the C++ kernel for CPUs), or ``PLAIN`` if that does not support the model; else
+    ``PLAIN``. A kernel that is not used is logged as a warning. config: the model with the heads of one device."""
     if platform != "tpu":
         if not native:
             return PLAIN

@@ -150,8 +150,8 @@ class Renderer:
         self._compiled: dict[str, jinja2.Template] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Render a request {template, kept, most_characters, values}: {text, spans}, or {kind, error}. Raises
-        nothing."""
+        """Render a request {template, kept: characters that ``tojson`` leaves, most_characters: limit of the text,
+        values}: {text, spans: (begin, end) of the assistant's texts}, or {kind, error}. Raises nothing."""
         try:
             return self._rendered(request)
         except Refused as error:
