@@ -281,9 +281,9 @@ class ImproveRun:
             "best": {"round": best, "checkpoint": self._checkpoint(best), **rate(evaluations[best])},
         }  # fmt: skip
         if config.compare_to:
-            other, episodes = last_evaluation(config.compare_to)
+            is_control, episodes = last_evaluation(config.compare_to)
             result["compared_to"] = {
-                "run": config.compare_to, "control": other["control"], **rate(episodes), **comparison(episodes, after),
+                "run": config.compare_to, "control": is_control, **rate(episodes), **comparison(episodes, after),
             }  # fmt: skip
         if withheld:
             self.say(withheld["reason"])

@@ -12,7 +12,7 @@ from lemur_ray.host.home import resolve_out
 from lemur_ray.improve.config import BadInput
 from lemur_ray.report.statistics import mcnemar, wilson
 from lemur_ray.rollout.evaluation_folder import LEDGER
-from lemur_ray.rollout.ledger import read_episodes
+from lemur_ray.rollout.ledger import LedgerError, read_episodes
 from lemur_ray.train.run.folder import read_object
 
 RESULT = "result.json"
@@ -106,14 +106,14 @@ def comparison(before: Sequence[Episode], after: Sequence[Episode]) -> dict[str,
             "lost_tasks": lost}  # fmt: skip
 
 
-def last_evaluation(run: str) -> tuple[dict[str, Any], list[Episode]]:
-    """Result and held-out episodes after the last round of the finished run ``run``, a folder, absolute or relative to
-    $LEMUR_HOME. Raises BadInput if it is none, or its episodes are gone."""
+def last_evaluation(run: str) -> tuple[bool, list[Episode]]:
+    """Whether the finished run ``run`` was a control, and its held-out episodes after the last round. run: folder,
+    absolute or relative to $LEMUR_HOME. Raises BadInput if it is none, or its episodes are gone or damaged."""
     try:
         folder = Path(resolve_out(run, ""))
-        result = dict(read_object(f"{folder}/{RESULT}"))
-        return result, read_episodes(folder / "heldout" / str(result["rounds"]) / LEDGER)
-    except (OSError, ValueError, KeyError) as error:
+        result = read_object(f"{folder}/{RESULT}")
+        return result["control"], read_episodes(folder / "heldout" / str(result["rounds"]) / LEDGER)
+    except (OSError, ValueError, KeyError, LedgerError) as error:
         raise BadInput(f"--compare-to {run}: expected the folder of a finished improvement run ({error!r})") from error
 
 

@@ -125,10 +125,14 @@ def test_the_model_of_another_run_in_the_folder_is_refused(job: Run, start: Path
 
 def test_a_run_on_other_held_out_tasks_is_nothing_to_compare_with(start: Path, tmp_path: Path) -> None:
     (played := tmp_path / "other" / "heldout" / "2").mkdir(parents=True)
-    (tmp_path / "other" / "result.json").write_text('{"rounds": 2}')
+    (tmp_path / "other" / "result.json").write_text('{"rounds": 2, "control": true}')
     (played / "episodes.jsonl").write_text("")
     with pytest.raises(BadInput, match="it has none of the held-out tasks of this run"):
         prepare(config_of(start, tmp_path / "run", compare_to=str(tmp_path / "other")))
+    for name, content in (("heldout/2/episodes.jsonl", "{}\n{}\n"), ("result.json", '{"rounds": 2}')):
+        (tmp_path / "other" / name).write_text(content)
+        with pytest.raises(BadInput, match="expected the folder of a finished improvement run"):
+            prepare(config_of(start, tmp_path / "run", compare_to=str(tmp_path / "other")))
 
 
 def test_a_folder_that_was_not_prepared_whole_is_prepared_again(
