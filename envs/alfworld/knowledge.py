@@ -2,10 +2,9 @@
 
 Parses the opening and every (command, answer) pair. It works for any player: an expert, a model, or both in turns."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
+from typing import Self
 
 from envs.alfworld.games.catalogue import TASK_LINES
 from envs.alfworld.games.game import Goal, goal_of
@@ -68,7 +67,7 @@ class Knowledge:
     """Thing -> receptacle it was last taken from."""
 
     @classmethod
-    def from_opening(cls, opening: str, goal: Goal | None = None) -> Knowledge:
+    def from_opening(cls, opening: str, goal: Goal | None = None) -> Self:
         """Build a player's first knowledge from the opening's task line and room line, in any order. Raises ValueError
         if one is missing. Pass ``goal`` if the task line follows none of ALFWorld's templates."""
         task, room = _TASK.search(opening), _ROOM.search(opening)

@@ -1,7 +1,5 @@
 """The benchmark ``webarena/webarena``: 812 web tasks on the user's sites; options, order, requirements."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Truncates observations to a number of tokens, counted by a tokenizer file or estimated at 3 characters each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

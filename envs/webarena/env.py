@@ -5,8 +5,6 @@ the newest observation, with the last action below it. An episode ends by the ac
 then scored once, on its last page. If a site or the browser fails (``SitesLost``, ``BrowserLost``), the episode is
 played again, since the model is not at fault."""
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

@@ -12,8 +12,6 @@ that restores the set. With ``reset_each``, which requires one place, it runs be
 the set. A chain (tasks that see each other's changes, see ``ordering``) is played on one set, which is reset before its
 first task if another epoch used it."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import json
@@ -24,7 +22,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from envs.webarena.site_set import Account, Chain, Lease, Record, SitesLost, host_names, normalised
 from envs.webarena.tasks import LOGGED_IN_AT, SITES
@@ -93,7 +91,7 @@ class SitesConfig:
     accounts: Mapping[str, Account] = field(default_factory=lambda: PUBLIC_ACCOUNTS)
 
     @classmethod
-    def read(cls, file: Path) -> SitesConfig:
+    def read(cls, file: Path) -> Self:
         """Read a sites file. Raises ValueError naming the file if its contents are wrong, and OSError."""
         try:
             return cls.from_json(json.loads(file.read_text(encoding="utf-8")))
@@ -101,7 +99,7 @@ class SitesConfig:
             raise ValueError(f"--sites-file {file}: {type(error).__name__}: {error}") from error
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> SitesConfig:
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Parse the JSON object of a sites file. Raises ValueError, TypeError, KeyError or AttributeError if it is
         invalid."""
         copies = [SiteCopy(**{"name": str(number), **one}) for number, one in enumerate(value["sets"])]

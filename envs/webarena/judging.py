@@ -1,7 +1,5 @@
 """Chooses the judge of answers that rules cannot score: none, a model at an endpoint, or its stored answers."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

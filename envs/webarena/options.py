@@ -1,7 +1,5 @@
 """Options of all browser benchmarks, their requirements, and the conversion of WebArena's records into tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path

@@ -3,8 +3,6 @@
 Tasks that depend on each other, directly or through others, form a chain. It must be played on one copy of the sites,
 one epoch (one pass over all tasks) at a time."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

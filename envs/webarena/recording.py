@@ -4,8 +4,6 @@ Format: web-arena-x/webarena 17aa056, ``RenderHelper`` and ``run.py``. Each page
 model's reply and the parsed action. Nothing is escaped, so files are parsed by markers and not as HTML. Element ids
 belong to the recording browser: a replay acts on the element with the same words and rank (``Named``)."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Describes WebArena runs for report pages: limits, differences from the published protocol, statistics."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

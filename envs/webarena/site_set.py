@@ -3,8 +3,6 @@
 ``SiteSet`` is implemented by ``fixed_sites.FixedSites`` (sites that the user runs) and by
 ``sites.standin_sites.StandinSites`` (replacements that this process starts)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol

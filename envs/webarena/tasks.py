@@ -2,8 +2,6 @@
 
 Upstream: web-arena-x/webarena f62e0b9, config_files/test.raw.json."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -2,8 +2,6 @@
 
 ``BrowserPlay`` writes their folder (option ``--artefacts``)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -2,12 +2,10 @@
 
 Built from a generated ``GameSpec`` or a PDDL problem (``pddl_problem``). Names are those that players see, in order."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 from envs.alfworld.games.catalogue import FITS, LAMP, LIGHT, OPENABLE, TASK_TYPES, TOOLS, TREATABLE, TREATMENTS, TWO
 from envs.alfworld.games.spec import GameSpec
@@ -127,7 +125,7 @@ class Game:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def from_spec(cls, spec: GameSpec) -> Game:
+    def from_spec(cls, spec: GameSpec) -> Self:
         """Build a game. Raises ValueError for an unknown type or furniture, a duplicate id, a thing in none."""
         if spec.task_type not in TASK_TYPES:
             raise ValueError(f"task type {spec.task_type!r}: expected one of {', '.join(TASK_TYPES)}")

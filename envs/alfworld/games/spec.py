@@ -1,10 +1,8 @@
 """The specification of one generated game, in the small JSON form that a task contains."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class GameSpec:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> GameSpec:
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of ``to_json``. Raises ValueError that names unknown, missing or malformed fields."""
         known = set(cls.__dataclass_fields__)
         if unknown := set(value) - known:

@@ -2,8 +2,6 @@
 
 The equivalence of actions follows libwebarena 0.0.4, ``is_equivalent``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any

@@ -2,8 +2,6 @@
 
 After libwebarena 0.0.4, ``early_stop``, which scores the reason as the agent's answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -2,8 +2,6 @@
 
 Every action that a model is shown is written by ``render``, so that prompts differ in nothing but the language."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ Calls are never executed. The grammar is the project's own; the paper has one se
 Common variations are accepted and counted (``coerced``): 0 and 1 for a flag, digits in quotes for a number, a bare
 number for a text, adjacent strings, several calls of which the first counts."""
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

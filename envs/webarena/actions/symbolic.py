@@ -4,8 +4,6 @@ The default parses as libwebarena 0.0.4 does, faults included: a text with a cha
 ``strict`` also accepts the forms that the prompt shows (``[press_enter_after=0]``, ``[direction=down]``), texts of
 several lines, and any character."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 

@@ -4,8 +4,6 @@ Upstream queries the box of every node separately, with two calls each; the resu
 snapshot lacks (of text within a textarea) is queried alone, in an isolated script world, because a page's own scripts
 may have replaced what the browser provides. A page of more than ``MAX_ELEMENTS`` is not read."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The system's Chromium or Chrome: its path, its version, for which it is started with ``--version``, and its flags."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

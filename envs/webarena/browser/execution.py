@@ -2,8 +2,6 @@
 
 ``strict`` accepts the key names that models write (Ctrl); upstream does not."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Mapping
 

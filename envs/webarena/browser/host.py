@@ -6,8 +6,6 @@ Environments call from their own threads (``run``), each call with a time limit.
 again for the next episode; one that no longer answers is first killed by its process id. The episodes that used it get
 ``BrowserLost`` and are played again."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import contextlib

@@ -1,7 +1,5 @@
 """``LastTab``: lets evaluators in other threads read and navigate the tab in which an episode ended."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -3,8 +3,6 @@
 Cookies that a site no longer accepts are renewed by another login. Sites on one host name share cookies, whatever their
 ports: if one overwrites the other's, nobody can be logged in at both."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """``BrowserPlay``: one episode in the browser, driven by an environment's thread; every operation has a time limit."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -2,8 +2,6 @@
 
 After libwebarena 0.0.4: a model knows reddit.com and not localhost:9999. The texts of pages keep the real URLs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -9,8 +9,6 @@
 
 Everything here runs in the event loop of ``host``."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re

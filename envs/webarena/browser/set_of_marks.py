@@ -2,8 +2,6 @@
 
 Drawn over the picture in a separate page, so that the episode's pages never contain marks. After Yang et al. 2023."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 

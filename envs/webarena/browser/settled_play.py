@@ -3,8 +3,6 @@
 WebArena waits for a fixed time, which suits remote sites. The sites of ``envs.webarena.sites`` share their machine with
 the browser, and on a busy one a fixed time could show the previous page."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from typing import Any

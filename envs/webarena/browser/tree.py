@@ -4,8 +4,6 @@ Rules of libwebarena 0.0.4 (``TextObervationProcessor``) for what is in view, wh
 are dropped. An element is in view if enough of it is on screen: with ``strict`` visible area / area, in upstream
 visible area / width * height."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

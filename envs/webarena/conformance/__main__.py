@@ -4,8 +4,6 @@ DIR: files as in data/webarena/sample (string_match_scores.json, url_match_score
 id_action_parsing.json, early_stop.json, observations_chromium156.json, pages/), with any number of rows but none: a
 gate (a group of comparisons) without rows is not met. Status 1: a gate is not met, or an input cannot be read."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

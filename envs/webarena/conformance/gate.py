@@ -1,7 +1,5 @@
 """Gates: comparisons of recorded rows with this project's results, and how many rows are equal."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

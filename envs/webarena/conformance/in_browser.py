@@ -1,7 +1,5 @@
 """Gates that need a browser: pages of recorded rows are opened, and their observations and scores compared."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import json

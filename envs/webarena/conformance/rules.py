@@ -1,7 +1,5 @@
 """Gates (comparisons with recorded rows) without a browser: parser, early stop, answers, URLs, counts of tasks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

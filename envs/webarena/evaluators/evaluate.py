@@ -1,7 +1,5 @@
 """Scores a finished episode: the product (0 or 1) of its task's evaluators, each run once, in the task's order."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -5,8 +5,6 @@ bounds of the score. The wording of the questions is the project's own, the pars
 (libwebarena 0.0.4): "partially correct" and "incorrect" score 0, otherwise "correct" must occur; "different" scores 0,
 otherwise "same" must occur."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading
@@ -45,48 +43,6 @@ class NoJudge:
 
     def same_reason(self, record: Record, answer: str) -> float:
         raise NoVerdict(f"task {record.get('task_id')}: whether the reason is the right one needs a judge")
-
-
-MOST_CHARS = 8000
-"""Maximum characters of an answer that a judge is shown. References are single sentences."""
-Ask = Callable[[str], str]
-"""Sends a question to a model and returns its reply. Raises ExternalCallError if there is no reply, NoVerdict if the
-question itself is the cause."""
-
-
-class AskingJudge:
-    """Judge that asks a model by ``ask``. Each question is asked once, and replies that can be parsed are stored in
-    ``kept``. ``who``: name of the model, whose stored answers alone are used; empty: that of the only judge in
-    ``kept``."""
-
-    def __init__(self, ask: Ask, kept: StoredAnswers | None = None, who: str = "") -> None:
-        """Raise ValueError if ``who`` is empty and ``kept`` has answers of several judges."""
-        self._ask = ask
-        self._kept = kept or StoredAnswers(None)
-        self._who = who or self._kept.only_judge()
-
-    def equivalent(self, record: Record, reference: str, answer: str) -> float:
-        question = _QUESTIONS["equivalent"].format(
-            intent=record["intent"], reference=reference, answer=answer[:MOST_CHARS]
-        )
-        reply = self._answer(question, "correct")
-        return 0.0 if "partially correct" in reply or "incorrect" in reply else 1.0
-
-    def same_reason(self, record: Record, answer: str) -> float:
-        note = record["eval"].get("string_note", "")
-        question = _QUESTIONS["same_reason"].format(intent=record["intent"], reference=note, answer=answer[:MOST_CHARS])
-        reply = self._answer(question, "same", "different")
-        return 0.0 if "different" in reply else 1.0
-
-    def _answer(self, question: str, *readable: str) -> str:
-        """Return the judge's reply, stored or new, in lower case. Raises NoVerdict if it has none of ``readable``."""
-        reply = self._kept.of(question, self._who)
-        if reply is None or not any(word in reply.lower() for word in readable):
-            reply = self._ask(question)
-            if not any(word in reply.lower() for word in readable):
-                raise NoVerdict(f"the judge said neither {readable[0]!r} nor its opposite: {reply[:200]!r}")
-            self._kept.keep(question, self._who, reply)
-        return reply.lower()
 
 
 class StoredAnswers:
@@ -133,3 +89,45 @@ class StoredAnswers:
 
 def _digest(question: str) -> str:
     return hashlib.sha256(question.encode("utf-8", "replace")).hexdigest()
+
+
+MOST_CHARS = 8000
+"""Maximum characters of an answer that a judge is shown. References are single sentences."""
+Ask = Callable[[str], str]
+"""Sends a question to a model and returns its reply. Raises ExternalCallError if there is no reply, NoVerdict if the
+question itself is the cause."""
+
+
+class AskingJudge:
+    """Judge that asks a model by ``ask``. Each question is asked once, and replies that can be parsed are stored in
+    ``kept``. ``who``: name of the model, whose stored answers alone are used; empty: that of the only judge in
+    ``kept``."""
+
+    def __init__(self, ask: Ask, kept: StoredAnswers | None = None, who: str = "") -> None:
+        """Raise ValueError if ``who`` is empty and ``kept`` has answers of several judges."""
+        self._ask = ask
+        self._kept = kept or StoredAnswers(None)
+        self._who = who or self._kept.only_judge()
+
+    def equivalent(self, record: Record, reference: str, answer: str) -> float:
+        question = _QUESTIONS["equivalent"].format(
+            intent=record["intent"], reference=reference, answer=answer[:MOST_CHARS]
+        )
+        reply = self._answer(question, "correct")
+        return 0.0 if "partially correct" in reply or "incorrect" in reply else 1.0
+
+    def same_reason(self, record: Record, answer: str) -> float:
+        note = record["eval"].get("string_note", "")
+        question = _QUESTIONS["same_reason"].format(intent=record["intent"], reference=note, answer=answer[:MOST_CHARS])
+        reply = self._answer(question, "same", "different")
+        return 0.0 if "different" in reply else 1.0
+
+    def _answer(self, question: str, *readable: str) -> str:
+        """Return the judge's reply, stored or new, in lower case. Raises NoVerdict if it has none of ``readable``."""
+        reply = self._kept.of(question, self._who)
+        if reply is None or not any(word in reply.lower() for word in readable):
+            reply = self._ask(question)
+            if not any(word in reply.lower() for word in readable):
+                raise NoVerdict(f"the judge said neither {readable[0]!r} nor its opposite: {reply[:200]!r}")
+            self._kept.keep(question, self._who, reply)
+        return reply.lower()

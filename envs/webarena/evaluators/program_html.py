@@ -3,8 +3,6 @@
 After libwebarena 0.0.4, ``HTMLContentEvaluator``. Upstream evaluates Python code of the task; here only the five helper
 functions that tasks use can be called, with literal arguments, and no Python is evaluated."""
 
-from __future__ import annotations
-
 import ast
 import html
 from collections.abc import Callable, Mapping

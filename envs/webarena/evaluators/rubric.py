@@ -2,8 +2,6 @@
 
 Rejects everything that an evaluator would reject after an episode, or would silently ignore (a misspelled key)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

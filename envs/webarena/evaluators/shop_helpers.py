@@ -1,7 +1,5 @@
 """Helpers of evaluators that query a Magento shop's REST interface: a customer's latest order, latest reviews."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.parse

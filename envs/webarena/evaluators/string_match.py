@@ -3,8 +3,6 @@
 After libwebarena 0.0.4, ``StringEvaluator``. With ``strict``, a reference of one character must stand alone, not within
 a word or number, and a fuzzy N/A does not override a rule that failed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 After libwebarena 0.0.4, ``URLEvaluator``, which only requires that host and path of a reference occur somewhere in the
 page's. ``strict`` requires the same host, and the reference's path or one below it."""
 
-from __future__ import annotations
-
 from urllib.parse import parse_qs, unquote, urlparse
 
 RULE = "GOLD in PRED"

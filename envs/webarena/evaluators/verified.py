@@ -4,8 +4,6 @@ Its scorer is the published package, run by a Python of its own that has it (doc
 dependencies are many and pinned. Its tasks are WebArena's, most of them in other words, and want an answer in JSON, so
 an episode for both scorers is played in its words. The first scorer gets the answer's items as text."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 The slots are upstream's (role, inputs, actions by group, homepage, rules, examples, then observation, URL, objective,
 previous action); the wording is the project's own (``wording.toml``). ``read_prompt`` loads upstream's prompt files."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

@@ -2,8 +2,6 @@
 
 The applications are started on this machine. Its rates are not WebArena scores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -3,8 +3,6 @@
 Equal seeds give equal content: the seeders write it into the applications' databases, and the tasks compute their
 reference answers from it."""
 
-from __future__ import annotations
-
 import datetime
 import random
 from dataclasses import asdict, dataclass

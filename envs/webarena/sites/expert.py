@@ -1,7 +1,5 @@
 """An expert that follows a task's plan: looks up each element by role and name, and scrolls to find it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 

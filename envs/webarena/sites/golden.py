@@ -3,8 +3,6 @@
 Stored under ``$LEMUR_HOME/webarena-sites``, one folder per application, content and version of its programs. Login
 sessions are rows of the database, so they are valid again after each restore."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import http.cookiejar

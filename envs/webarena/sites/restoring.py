@@ -3,8 +3,6 @@
 Databases are restored by SQLite's backup into the same file, so that open connections see the restored rows. Other
 files are replaced if they differ in size or modification time."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -3,8 +3,6 @@
 A site never outlives this process, however this one ends: it reads from a pipe whose other end is open only here, and
 when the pipe closes, it removes its folder and exits."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -3,8 +3,6 @@
 django-oscar replaces the shop and its admin pages, Trac GitLab, django-machina Reddit, DokuWiki Wikipedia; Wagtail (a
 CMS) is an addition."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

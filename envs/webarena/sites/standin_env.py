@@ -2,8 +2,6 @@
 
 All environments of a process share one site set, and each episode leases copies from it."""
 
-from __future__ import annotations
-
 import atexit
 from collections.abc import Mapping
 from functools import cache

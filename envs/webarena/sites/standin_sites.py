@@ -3,8 +3,6 @@
 A task leases one copy of each application that it names. A copy is started when it is first needed, and again if it
 died; the number of copies limits how many episodes run at once."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections import defaultdict

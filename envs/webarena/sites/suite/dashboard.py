@@ -1,7 +1,5 @@
 """Tasks of the shop's staff on its dashboard (django-oscar), which replaces WebArena's shop admin pages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from envs.webarena.sites.content import CUSTOMER, Content

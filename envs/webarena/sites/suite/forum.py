@@ -1,7 +1,5 @@
 """Tasks on the forum (django-machina), which replaces Reddit. URLs number boards and topics from 1, as seeded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from envs.webarena.sites.content import Content, Topic

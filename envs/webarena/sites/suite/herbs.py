@@ -1,7 +1,5 @@
 """Tasks on the herb pages of the wiki (DokuWiki), which replaces WebArena's Wikipedia."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from envs.webarena.sites.content import Content, WikiPage

@@ -1,7 +1,5 @@
 """Tasks on the news pages of the CMS (Wagtail), an addition to WebArena's sites."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from envs.webarena.sites.content import Article, Content

@@ -1,7 +1,5 @@
 """All tasks of the stand-in suite for a content seed: their WebArena records, and the steps that solve them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Tasks of a shop's customer (django-oscar). URLs number products and categories in the order of seeding."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Builds the steps of an expert's plan, JSON objects that name page elements by role and name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 Step = dict[str, Any]

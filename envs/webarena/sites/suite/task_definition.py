@@ -2,8 +2,6 @@
 
 ``SuiteTask.record`` converts it to WebArena's format, with placeholders in URLs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

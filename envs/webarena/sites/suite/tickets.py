@@ -1,7 +1,5 @@
 """Tasks on the tickets of Trac, which replaces WebArena's GitLab."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from envs.webarena.sites.content import Content
