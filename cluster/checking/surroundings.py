@@ -1,7 +1,5 @@
 """Rules across documents: queues, and metrics of dashboards and alerts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,7 +77,7 @@ class _NoEngine:
     num_slots = context = num_devices = warmup_s = padded = 0
 
     @property
-    def stats(self) -> _NoEngine:
+    def stats(self) -> "_NoEngine":
         return self
 
     @property

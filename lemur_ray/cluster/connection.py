@@ -2,8 +2,6 @@
 
 Every failure that a user can fix ends the process with one sentence (SystemExit). Ray is imported only when needed."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

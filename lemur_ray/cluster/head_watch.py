@@ -3,8 +3,6 @@
 Ray itself waits for a minute before it ends the process without a message; if the head's host is lost, that minute
 begins only when a connection breaks, which may be minutes later. The caller supplies the query of the head."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

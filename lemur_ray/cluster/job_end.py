@@ -4,8 +4,6 @@ KubeRay (1.7) does not see exit codes: a RayJob whose Ray job failed starts up t
 whose Ray job was stopped starts none. So if LEMUR_RETRIED_BY is "kuberay", a job that would fail again in the same way
 stops its own Ray job. Ray is imported only for that."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

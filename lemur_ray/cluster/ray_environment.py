@@ -2,8 +2,6 @@
 
 Imports neither Ray nor anything heavy, so that a job can call ``prepare_process`` before anything else."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

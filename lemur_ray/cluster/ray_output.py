@@ -2,8 +2,6 @@
 
 The log file is in LEMUR_HOME/logs; its path is printed once, before the first message that goes there."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

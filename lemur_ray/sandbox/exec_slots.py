@@ -3,8 +3,6 @@
 Steps wait for a slot, because dozens of busy episodes on a few processors would all be starved. This wait, and the time
 that a starved step lasts beyond its limit (``Limits.patience_s``), count against no deadline of the waiting thread."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Truncates long output to its head and tail, with a line between them that states the number of dropped bytes."""
 
-from __future__ import annotations
-
 from collections import deque
 
 CONTINUATION = range(0x80, 0xC0)

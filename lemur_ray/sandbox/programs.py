@@ -3,8 +3,6 @@
 Programs are modules of ``inside/payload`` with a function ``serve``; their answers are untrusted data. Knows nothing of
 the content of orders and answers."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 A cell that exceeds its time gets a TimeoutError raised in it, so the session and its variables survive. A cell that
 suppresses the error is killed and the session restarted, which the text states."""
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Digest of a root file system as programs see it, independent of where and by whom it was unpacked."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

@@ -15,8 +15,6 @@ that destroys its sandbox gets ``alive=False, blame="policy"``: no retry, and ne
 
 Knows nothing of the backends' implementation, of benchmarks or of graders."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

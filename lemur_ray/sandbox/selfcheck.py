@@ -3,8 +3,6 @@
 The full suite is ``tests/attacks``; this takes seconds and needs the library alone
 (``python -m lemur_ray.sandbox.selfcheck``)."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 Expected values, tests and the grader are never in that process; it returns values as JSON with their exact types
 (``inside/payload/plain_values.py``). Exit codes and printed output are ignored. Compares nothing itself."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

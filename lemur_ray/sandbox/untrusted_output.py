@@ -3,8 +3,6 @@
 Size, number of values and depth are counted in the bytes before parsing, since a few bytes of JSON can become large
 objects. Errors are blamed on the policy. Knows no protocol: callers state the shape that they expect."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

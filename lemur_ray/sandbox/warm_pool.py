@@ -4,8 +4,6 @@ A returned sandbox is reset and kept; one whose reset cannot be verified is clos
 the last idle one is taken, another is opened in the background. A forked child starts with an empty pool. The backend
 ends open sandboxes with the process."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import threading
@@ -20,7 +18,7 @@ from lemur_ray.sandbox.sandbox import Sandbox, SandboxError, SandboxQuarantined,
 MAX_IDLE = 4
 """Default maximum of idle sandboxes in a pool."""
 
-_all: weakref.WeakSet[WarmPool] = weakref.WeakSet()
+_all: weakref.WeakSet["WarmPool"] = weakref.WeakSet()
 
 
 class WarmPool:
@@ -83,7 +81,7 @@ class WarmPool:
         for sandbox in idle:
             sandbox.close()
 
-    def __enter__(self) -> WarmPool:
+    def __enter__(self) -> "WarmPool":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -2,8 +2,6 @@
 
 AWS_ENDPOINT_URL selects another server than Amazon's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import aiohttp

@@ -4,20 +4,12 @@ An upload sends only what was not sent before (``conditional_writes.append_if``)
 because services allow one write a second to an object. A writer that has been replaced by another one writes nothing:
 a bucket refuses it by the version of the object, on a disk ``check`` is called before every write."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading
 from collections.abc import Callable
 
-from lemur_ray.storage.conditional_writes import (
-    VersionConflict,
-    append_if,
-    read_version,
-    remove_unjoined,
-    write_if,
-)
+from lemur_ray.storage.conditional_writes import VersionConflict, append_if, read_version, remove_unjoined, write_if
 from lemur_ray.storage.file_system import file_system, is_bucket
 
 UPLOAD_EVERY_S = 10.0

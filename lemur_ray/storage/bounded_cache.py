@@ -8,8 +8,6 @@
 One process makes an entry while others wait; it appears by a rename. When the total exceeds the limit, entries that are
 not in use are evicted, least recently used first."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

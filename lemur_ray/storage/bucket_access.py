@@ -2,8 +2,6 @@
 
 Each client looks up credentials by itself, so one may have access where another has not."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -2,8 +2,6 @@
 
 Among hosts that compete for it exactly one succeeds. The holder renews it; if it does not, it is taken over."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

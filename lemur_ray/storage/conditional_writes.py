@@ -5,8 +5,6 @@ response is lost, the client's retry conflicts with its first attempt. Content m
 (it holds an id), and is read back before a conflict is reported. A file on a disk has the hash of its content as
 version; a write locks its folder, which works on one machine and on network file systems that pass locks on."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

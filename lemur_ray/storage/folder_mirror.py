@@ -1,7 +1,5 @@
 """Local copies of files in a bucket that other hosts still change: small files, and files that only grow."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

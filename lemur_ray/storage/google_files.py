@@ -2,8 +2,6 @@
 
 Listings are not cached because other hosts may write at any moment."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -4,8 +4,6 @@ Below ``<url>.pieces/`` lie the pieces and ``index.json``. A commit replaces the
 atomic. The index holds the number of the attempt (writing process) that wrote it: a later attempt first writes a higher
 number, after which earlier attempts can no longer commit. Small pieces are merged as the file grows."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -2,8 +2,6 @@
 
 tensorstore retries silently for many minutes. How long a transfer may last is unknown, but the bucket can be probed."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import TypeVar

@@ -2,8 +2,6 @@
 
 If a call fails, the main thread is interrupted as by Ctrl-C."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

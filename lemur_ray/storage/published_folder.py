@@ -2,8 +2,6 @@
 
 An uploaded folder counts as complete once the object that is uploaded last exists."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Timeouts of requests to buckets, and errors of buckets with advice for the user; the same for every client."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Awaitable
@@ -37,7 +35,7 @@ class BucketError(OSError):
         passes = self.problem in (BucketProblem.SILENT, BucketProblem.BUSY)
         return ExitCode.TRY_AGAIN if passes else ExitCode.NEEDS_PERSON
 
-    def of_kind(self, problem: BucketProblem) -> BucketError:
+    def of_kind(self, problem: BucketProblem) -> "BucketError":
         """Set ``problem`` and return this error."""
         self.problem = problem
         return self

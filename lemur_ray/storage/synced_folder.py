@@ -4,8 +4,6 @@ One process uses it at a time (``bucket_lease``). Essential data is in files tha
 are uploaded every few seconds; all other files derive from them and are uploaded every minute and at the end. Local
 files are never older than the bucket, so an unreachable bucket loses nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -41,7 +39,7 @@ class SyncError(OSError):
     exit_code: ExitCode | None = None
 
     @classmethod
-    def of(cls, exit_code: ExitCode, message: str) -> SyncError:
+    def of(cls, exit_code: ExitCode, message: str) -> "SyncError":
         """An error that knows the exit code of the job that it ends."""
         error = cls(message)
         error.exit_code = exit_code

@@ -2,8 +2,6 @@
 
 Uses Ray only through its command line, so that every step can be repeated by hand. All processes end with the head."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The jobs of the demo in order: corpus, pretraining, tuning, serving, games and report on one Ray head."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time

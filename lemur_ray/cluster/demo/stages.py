@@ -1,7 +1,5 @@
 """Stages of the demo: state, progress read from the lines that a job prints, and a runner with log and display."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

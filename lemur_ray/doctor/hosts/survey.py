@@ -2,8 +2,6 @@
 
 The only module of the doctor that imports Ray. It sends ``host_facts`` by value, so hosts may have other versions."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,6 @@
 
 A Dockerfile's FROM image must be on this machine or in a registry that the engine can reach."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

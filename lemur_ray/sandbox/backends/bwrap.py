@@ -4,8 +4,6 @@ bubblewrap creates the outer namespaces and mounts the system read-only; the kee
 (``inside/keeper.py``). The keeper exits when its socket closes, which the kernel does when this process ends, and all
 its descendants die with it. (bubblewrap's --die-with-parent would end a sandbox with the thread that opened it.)"""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

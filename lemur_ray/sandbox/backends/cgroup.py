@@ -4,8 +4,6 @@ Version 1 needs the writable hierarchies ``memory`` and ``pids``; version 2 a gr
 ``memory``. Without either, ``make`` returns None and the caller watches memory itself. With the controller ``cpu``, all
 sandboxes get equal shares of the processors, however many processes each starts."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The harness's end of the channel to a keeper or to the first process of a sandbox."""
 
-from __future__ import annotations
-
 import contextlib
 import select
 import socket

@@ -2,8 +2,6 @@
 
 Parses the output of dpkg-query and dpkg; knows nothing of images."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable

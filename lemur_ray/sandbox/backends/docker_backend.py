@@ -7,8 +7,6 @@ resets, quotas, results and errors are those of bubblewrap.
 The keeper is controlled through a socket, not through the engine: steps and resets work without the engine, and the end
 of this process ends the container. The engine only starts and removes containers."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

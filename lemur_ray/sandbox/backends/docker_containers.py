@@ -2,8 +2,6 @@
 
 Knows nothing of what runs in a container."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

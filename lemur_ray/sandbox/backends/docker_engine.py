@@ -3,8 +3,6 @@
 ``DOCKER_HOST`` and related variables select the engine. It must run on this machine, because a sandbox is controlled
 through a socket in a local folder."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

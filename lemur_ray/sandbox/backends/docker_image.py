@@ -5,8 +5,6 @@ debootstrap or root, the files of the packages installed on this machine are cop
 project but a few empty folders. ``python -m lemur_ray.sandbox.docker_image`` builds it and prints its name. Each other
 folder of ``cluster/images`` lists the packages of another image."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -3,8 +3,6 @@
 Translates calls of the interface into requests to the first process, decides who is to blame for an end, and verifies
 resets. Knows nothing of how the housing is made."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time
@@ -124,7 +122,7 @@ class DrivenSandbox:
 
     def session(
         self, argv: Sequence[str], *, cwd: str = "/work", env: Mapping[str, str] | None = None
-    ) -> DrivenSession:
+    ) -> "DrivenSession":
         order = {"op": "session", **self._order(argv, cwd, env, self.spec.limits)}
         return DrivenSession(self, self._ask(order)["session"], self.generation)
 
@@ -218,7 +216,7 @@ class DrivenSandbox:
         self._connection.abandon()
         self._housing.abandon()
 
-    def __enter__(self) -> DrivenSandbox:
+    def __enter__(self) -> "DrivenSandbox":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,8 +2,6 @@
 
 Shared by both backends, which differ only in how they start a keeper."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Iterable, Mapping
@@ -36,7 +34,7 @@ def etc_shown(spec: SandboxSpec) -> tuple[str, ...]:
     return (*ETC, *(ETC_NETWORK if spec.network else ()), *spec.etc)
 
 
-def whose_end(keeper: KeeperClient, memory_kills: int) -> Blame:
+def whose_end(keeper: "KeeperClient", memory_kills: int) -> Blame:
     """Who is to blame for the end of a sandbox's processes: "policy" if the kernel killed some for memory
     (``memory_kills`` > 0) or the first process exited by itself, "infra" if SIGKILL ended it or the keeper does not
     answer. No signal from inside reaches the first process, so SIGKILL came from the machine."""

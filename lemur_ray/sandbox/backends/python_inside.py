@@ -2,8 +2,6 @@
 
 The versions must be equal because this interpreter's compiled packages may be mounted inside."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

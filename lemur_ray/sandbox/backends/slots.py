@@ -3,8 +3,6 @@
 A slot is a locked file. The kernel releases the lock with its process, so a slot that can be locked and holds a record
 belonged to a run that died: everything that the record names is destroyed before the slot is used again."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

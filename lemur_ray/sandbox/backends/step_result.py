@@ -1,7 +1,5 @@
 """Converts the first process's answer about a step into an ``ExecResult``, with blame. A pure function."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

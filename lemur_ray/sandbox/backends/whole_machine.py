@@ -7,8 +7,6 @@ the engine's storage does it. Prefer a sandbox (``sandbox.py``), which guarantee
 ``judge`` ends the policy's programs and runs a judge's program in a new container over the files that the policy
 left; the judge's own folders there are new and empty. Knows no benchmark."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Confines a child of the first process before it runs the policy's code: descriptors, limits, capabilities, filter."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

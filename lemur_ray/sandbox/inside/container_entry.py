@@ -3,8 +3,6 @@
 The container grants no capability and an unprivileged user. As under bubblewrap, the keeper has the capabilities it
 needs in its own user namespace alone; from there on both backends are the same."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import os

@@ -3,8 +3,6 @@
 A confined child opens single files as the policy's user within its root, so a link leads no further than the policy can
 reach itself. The first process walks whole trees, so no program can influence the result."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

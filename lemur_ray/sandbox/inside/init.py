@@ -3,8 +3,6 @@
 It keeps its capabilities (in the sandbox's own user namespace) and is not dumpable, so code of the policy can neither
 trace it nor, since it is process 1, signal it. All code of the policy runs in confined children."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

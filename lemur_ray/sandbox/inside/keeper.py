@@ -5,8 +5,6 @@ kills a generation and forks the next one from the same warm interpreter, in mil
 tenth of a second, a container several. The keeper never touches a file of the policy. When its channel closes (the
 harness closed it or died) it exits, and the kernel ends all its descendants."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Bindings of kernel calls that Python lacks: mounts, namespaces, capabilities, prctl."""
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import os

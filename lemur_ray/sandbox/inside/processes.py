@@ -2,8 +2,6 @@
 
 ``proc`` is the path of a /proc of the sandbox's process namespace; process 1 there is the caller and is left alone."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

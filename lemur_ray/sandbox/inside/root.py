@@ -3,8 +3,6 @@
 All writable folders (work, temporary, home, shared memory, trees) lie in ONE tmpfs with limits on bytes and inodes.
 Runs with the capabilities of the sandbox's own user namespace, before any program of the policy exists."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Mapping

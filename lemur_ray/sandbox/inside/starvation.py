@@ -4,8 +4,6 @@ A step's own time is the time it ran or slept; time in which it was ready to run
 fault. The larger of two measures counts: the kernel's count of run-queue time per thread (exact, lost with the thread),
 and samples of which processes are ready (coarse, but also right for crowds of short-lived processes)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

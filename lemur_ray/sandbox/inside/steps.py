@@ -3,8 +3,6 @@
 Output is forwarded to the harness as it arrives. Time, output and memory are checked here so that a limit takes effect
 at once; the harness has a clock and a byte count of its own as a second line of defence."""
 
-from __future__ import annotations
-
 import os
 import select
 import time

@@ -4,8 +4,6 @@ A deny list of calls that can leave namespaces (mount, unshare, open_by_handle_a
 process_vm_*), reach kernel subsystems (bpf, perf, userfaultfd, keys, io_uring), or change the machine (reboot, clocks,
 modules). Sockets are allowed by family: AF_VSOCK, for one, belongs to no network namespace."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import platform

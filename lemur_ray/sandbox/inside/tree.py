@@ -3,8 +3,6 @@
 Packed form: one JSON line of entries ``[path, kind, mode, mtime, size or link target]``, then the joined contents.
 Kinds: d folder, f file, l symbolic link; anything else (devices, pipes, sockets) is refused at packing."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

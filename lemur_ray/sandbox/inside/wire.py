@@ -3,8 +3,6 @@
 Code of the policy never holds an end of this channel, so it cannot forge a frame. Payloads are JSON, which the receiver
 validates, or bytes."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

@@ -4,8 +4,6 @@ An archive is a tar of names, modes and bytes in the order of the names, without
 only if ``dated``. A single file is an archive with one member. Content that would mean something else on another host,
 such as a link that leaves the folder, is rejected here, where the user can correct it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

@@ -1,7 +1,5 @@
 """Bundle: a reference to the archive of a file or folder, for transport to other hosts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lemur_ray.host.exit_codes import CausedError

@@ -4,8 +4,6 @@
 environments keep it open between episodes. Unused folders are evicted, least recently used first, when the total
 exceeds ``$LEMUR_BUNDLES_GB`` (default 50)."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading

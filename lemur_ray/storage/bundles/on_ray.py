@@ -3,8 +3,6 @@
 Without a store, an actor on the driver's host holds the pieces of each archive. Every host downloads them once; they
 disappear with the job. Only archives of up to 500 MB can be sent this way."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from pathlib import Path

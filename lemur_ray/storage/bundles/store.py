@@ -1,7 +1,5 @@
 """The store of bundles: upload to and download from ``$LEMUR_STORE/bundles/``, a bucket or a folder of all hosts."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets
