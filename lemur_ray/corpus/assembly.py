@@ -2,8 +2,6 @@
 
 They work on ids, sizes and counts of documents, and load texts only to train the tokenizer."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence

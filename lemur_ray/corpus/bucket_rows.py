@@ -6,8 +6,6 @@ memory-mapped, shared by all processes of a host, and limited in total size::
 
     $LEMUR_HOME/cache/corpora/<name>/00000.tokens, ..    name: hash of the URL and of the checksums of the shard"""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -3,8 +3,6 @@
 A build may be killed at any moment: every step commits its output by a rename, the manifest comes last, and the same
 command resumes the build and writes the same bytes. Knows the order of the steps; each is in its own file."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Inputs of a corpus build: its sources, extra texts, benchmarks, a given tokenizer, and what identifies it."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence

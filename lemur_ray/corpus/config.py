@@ -1,7 +1,5 @@
 """Configuration of a corpus. Every field affects the rows, and the hash of all of them names the build."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

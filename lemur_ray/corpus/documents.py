@@ -2,8 +2,6 @@
 
 Deduplication needs 4 bytes of memory per document beside the ids."""
 
-from __future__ import annotations
-
 import hashlib
 import unicodedata
 from typing import Literal

@@ -3,8 +3,6 @@
 The folder has ``manifest.json`` (written last), ``tokenizer.json`` and one row set per source under ``rows/``. Both the
 pretraining corpus and the instruction table have this layout."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

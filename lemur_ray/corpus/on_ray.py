@@ -3,8 +3,6 @@
 The only file of the corpus and of the instruction table that imports Ray. Tables keep their order and size for any
 number of workers, so results do not depend on it."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence

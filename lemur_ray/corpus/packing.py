@@ -2,8 +2,6 @@
 
 Only documents longer than a row are cut, at multiples of the row length; no token is dropped."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

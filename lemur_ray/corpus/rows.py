@@ -5,8 +5,6 @@ flat little-endian arrays: tokens (rows x seq_len, uint16, or uint32 where the v
 packed pieces (uint32), where each row's pieces begin (int64, rows + 1), and for chat one bit per token: is it trained?
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -18,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -196,7 +194,7 @@ class RowWriter:
             documents=pieces if documents is None else documents,
         )
 
-    def __enter__(self) -> RowWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -2,8 +2,6 @@
 
 Runs in the driver between the parallel steps, on ids, sizes and counts of documents, without their texts."""
 
-from __future__ import annotations
-
 import io
 from collections import Counter
 from collections.abc import Mapping

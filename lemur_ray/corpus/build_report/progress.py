@@ -1,7 +1,5 @@
 """Progress of the step that reads and filters documents: one line per source with counts, speed and time left."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping

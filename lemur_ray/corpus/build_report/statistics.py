@@ -1,7 +1,5 @@
 """Statistics of a corpus for its page: documents and tokens by language and licence, examples of what was dropped."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

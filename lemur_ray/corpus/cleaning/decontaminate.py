@@ -3,8 +3,6 @@
 ``overlap`` looks up single texts in a dictionary; ``NgramIndex`` looks up the n-grams of whole batches in one sorted
 array, several times as fast, with words as ``cleaning.shingles`` defines them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -12,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -63,7 +62,7 @@ class NgramIndex:
     """(n-grams,) int32: index into ``names`` of the first benchmark that contains the n-gram."""
 
     @classmethod
-    def of(cls, benchmarks: Mapping[str, Iterable[str]]) -> NgramIndex:
+    def of(cls, benchmarks: Mapping[str, Iterable[str]]) -> Self:
         """Index of the texts of each benchmark. benchmarks: texts by name of the benchmark. Raises ValueError if they
         have no 13-gram: nothing would be checked."""
         parts = [ngram_hashes(list(texts), N)[0] for texts in benchmarks.values()]
@@ -108,7 +107,7 @@ class NgramIndex:
             np.savez(f, names=np.array(self.names), hashes=self.hashes, owners=self.owners)
 
     @classmethod
-    def load(cls, path: Path) -> NgramIndex:
+    def load(cls, path: Path) -> Self:
         with np.load(path) as saved:
             return cls(tuple(saved["names"].tolist()), saved["hashes"], saved["owners"])
 

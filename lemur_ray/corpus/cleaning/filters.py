@@ -4,8 +4,6 @@ Pure functions of a text and a set of thresholds. Code rules follow StarCoder (a
 rules follow Gopher (arXiv 2112.11446, table A1), web rules are in ``cleaning.web_rules``. Each rule uses few calls
 that run in C for the whole text, because a corpus has 10^11 characters."""
 
-from __future__ import annotations
-
 import dataclasses
 import ipaddress
 import re

@@ -1,7 +1,5 @@
 """Language of a text by an optional library: py3langid (its model is inside), else langdetect."""
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 from collections.abc import Callable

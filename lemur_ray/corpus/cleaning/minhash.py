@@ -3,8 +3,6 @@
 14 bands of 8 minima, as datatrove: two texts whose sets of word 5-grams have Jaccard similarity s share a band with
 probability 1 - (1 - s^8)^14, 0.92 at 0.8. Candidates are verified in ``near_duplicates``."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from collections.abc import Sequence
 

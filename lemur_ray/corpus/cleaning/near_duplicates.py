@@ -1,7 +1,5 @@
 """Near duplicates among texts that share a MinHash band, verified by the Jaccard similarity of their word 5-grams."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 A word is a run of letters, digits, ``_`` and bytes above 0x7f of the UTF-8 text; ASCII letters are made lower case. The
 hash of a word is a polynomial of its bytes modulo 2^64, computed for all words at once from prefix sums."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Sequence
 

@@ -2,8 +2,6 @@
 
 C4's rule about lines without final punctuation is left out, as in FineWeb, because it drops lists and code."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

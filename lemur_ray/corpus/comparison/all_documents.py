@@ -1,7 +1,5 @@
 """Comparison of all cleaned documents with each other and with benchmarks, by tasks on the workers of a build."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

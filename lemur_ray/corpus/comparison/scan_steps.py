@@ -4,8 +4,6 @@ bands/KEY.bands  MinHash bands of the documents of a part      hits/NAME.npz  13
 hits/KEY.hits    benchmark that each document overlaps         near/KEY.npz   candidates of a group
 near/KEY.later   which of them repeat an earlier document"""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -2,8 +2,6 @@
 
 All sources and all output lie in buckets, so every host of the cluster can run any step of the build."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,6 @@
 """Removal of files that a corpus does not need: temporary files of killed steps, and outputs of steps that its build
 did not use."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -2,8 +2,6 @@
 
 Each class tells what is committed there and may be replaced, how workers exchange files, and commits the result."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

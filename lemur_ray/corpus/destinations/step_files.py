@@ -5,8 +5,6 @@ downloaded first and its outputs uploaded afterwards, the commit file last. A bu
 a step that outlives its build, for example on a host that lost its connection, uploads nothing. Outputs of steps have
 keys for names and outlast their build, so that later builds use them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Documents, licences and origins of the rows of a corpus, on a disk or in a bucket."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Sequence

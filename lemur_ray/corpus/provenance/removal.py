@@ -3,8 +3,6 @@
 Only shards with a removed document are written again; the files of all others are linked, or copied within a bucket.
 The old version stays unchanged, so that runs on it can be resumed, until the user deletes it."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib
@@ -17,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +51,7 @@ class Removal:
     """Equal to one of the licences of a document, in either case."""
 
     @classmethod
-    def read(cls, path: str) -> Removal:
+    def read(cls, path: str) -> Self:
         """Read a YAML or JSON file (path or URL), a mapping of ids, origins and licences to lists. Raises CorpusError
         if it cannot be read or has another form."""
         fields = [field.name for field in dataclasses.fields(cls)]

@@ -1,7 +1,5 @@
 """Data sets of the catalogue as sources of a corpus: their addresses, columns, licences and terms."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Nothing is downloaded. Sources that the machine lacks are omitted and reported; Python code and its docstrings always
 exist. The search follows the file layout of Debian, Ubuntu and Python packages."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

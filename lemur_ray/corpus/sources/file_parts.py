@@ -3,8 +3,6 @@ zstd frames.
 
 A file of gzip, one of a single frame and a JSON list stay whole: they can be read from their beginning only."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """References to the files of a source, and the documents that are read from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A tag is the hash of a local file, or, for large and remote files, the path with
 that a bucket or server reports. Hashes are remembered by path, size and modification time in ``tags.json`` of the build
 folder, so that a file is hashed once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

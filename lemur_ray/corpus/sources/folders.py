@@ -2,8 +2,6 @@
 
 Only names and sizes of files are read, not their content."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator, Sequence

@@ -2,8 +2,6 @@
 
 It is stored when a build begins and read back when the build is resumed."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

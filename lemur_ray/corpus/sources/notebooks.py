@@ -3,8 +3,6 @@
 A notebook is recognised by its content, JSON with ``nbformat`` and lists of cells that all say their type, whether
 from a file or from a record."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

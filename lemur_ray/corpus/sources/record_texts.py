@@ -2,8 +2,6 @@
 
 A record without a text is counted; a file in which most records have none is an error that names its columns."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

@@ -2,8 +2,6 @@
 
 An invalid line yields a BadRecord and reading continues; a file of another format is an error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO

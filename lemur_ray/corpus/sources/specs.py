@@ -2,8 +2,6 @@
 
 Written as ``NAME:KIND:PATH`` on the command line or as entries of a YAML file. Lists and reads no source."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 The outputs of a stage are the files ``.build/STAGE/KEY.*`` of a corpus, the commit file ``KEY.json`` last. A changed
 setting changes the keys of what depends on it and of nothing else, so the rest is not done again."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import json

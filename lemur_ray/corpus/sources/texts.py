@@ -3,8 +3,6 @@
 Content that is no text yields a result with the rule that drops it; a file that cannot be read raises ``ReadFailure``.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -3,8 +3,6 @@
 Since both give the same ids, keys of outputs do not name the library. gigatoken is compared with the tokenizers library
 on odd texts when an encoder is made, and on one document in 10,000; after a difference the part is encoded again."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

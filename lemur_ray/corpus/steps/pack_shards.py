@@ -3,8 +3,6 @@
 A window is the documents that are packed together (``packing.WINDOW`` pieces); a shard holds as many windows as its
 size allows, and one of them is in memory at a time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -11,8 +11,6 @@ hosts that do not share that folder (``destinations.step_files``). A part is a g
     keep/KEY.npy     mask of those selected           tokens/KEY.*       those as token ids
     tokenizer/KEY/   files of a tokenizer             bands/, hits/, near/  ``comparison.scan_steps``"""
 
-from __future__ import annotations
-
 import json
 import uuid
 import zlib
@@ -111,6 +109,28 @@ def commit(base: Path, suffixes: tuple[str, ...], **more: Any) -> None:
     write_atomically(base.with_suffix(".json"), json.dumps(value).encode(), durable=False)
 
 
+@dataclass
+class _Cleaned:
+    """Concatenated ids and sizes in bytes of the documents of a part that passed, counts of dropped ones and masks."""
+
+    ids: bytearray = field(default_factory=bytearray)
+    sizes: list[int] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    masked: Counter[str] = field(default_factory=Counter)
+    about: list[pa.Table] = field(default_factory=list)
+    """Tables of the file, licence, language and origin of those that passed."""
+    examples: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    """(file, beginning of the text) of the first dropped documents by rule."""
+
+    def drop(self, rule: str, path: str, text: str) -> None:
+        """Count a dropped document, and store the first of each rule as examples."""
+        self.dropped[rule] += 1
+        if self.dropped[rule] <= EXAMPLES:
+            self.examples.setdefault(rule, []).append(
+                (path, excerpt(mask_personal_data(text[: 10 * _EXAMPLE_CHARACTERS])[0]))
+            )
+
+
 def clean_part(build: Path, name: str) -> dict[str, Any]:
     """Step: read, filter and mask the documents of part ``name``; writes ``clean/NAME.*`` in the build folder.
     Returns the counts: read, dropped (by rule), masked (by kind), ``failed`` of a part with a file that cannot be
@@ -148,28 +168,6 @@ def _parquet(tables: Sequence[pa.Table]) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.concat_tables([_ABOUT.empty_table(), *tables]), sink, compression="zstd")
     return bytes(sink.getvalue())
-
-
-@dataclass
-class _Cleaned:
-    """Concatenated ids and sizes in bytes of the documents of a part that passed, counts of dropped ones and masks."""
-
-    ids: bytearray = field(default_factory=bytearray)
-    sizes: list[int] = field(default_factory=list)
-    dropped: Counter[str] = field(default_factory=Counter)
-    masked: Counter[str] = field(default_factory=Counter)
-    about: list[pa.Table] = field(default_factory=list)
-    """Tables of the file, licence, language and origin of those that passed."""
-    examples: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    """(file, beginning of the text) of the first dropped documents by rule."""
-
-    def drop(self, rule: str, path: str, text: str) -> None:
-        """Count a dropped document, and store the first of each rule as examples."""
-        self.dropped[rule] += 1
-        if self.dropped[rule] <= EXAMPLES:
-            self.examples.setdefault(rule, []).append(
-                (path, excerpt(mask_personal_data(text[: 10 * _EXAMPLE_CHARACTERS])[0]))
-            )
 
 
 def excerpt(text: str) -> str:

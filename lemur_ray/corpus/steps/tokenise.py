@@ -1,7 +1,5 @@
 """Encode documents as token ids, and train a tokenizer on a sample of texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ without the possibility to open files or connections, with limited memory, and w
 after some seconds of CPU time. Templates have the environment of ``transformers``. The program imports only the
 standard library and jinja2, and is started by its path."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import pprint  # noqa: F401
