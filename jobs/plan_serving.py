@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from lemur_ray.serve.planning import plan_job
 from lemur_ray.serve.planning.planned_flags import given_flags
-from lemur_ray.train.aot.absent_slice import NoLibtpu
+from lemur_ray.train.aot.absent_devices import NoLibtpu
 from lemur_ray.train.job_arguments import parse_job
 
 

@@ -1,7 +1,8 @@
-"""The train state a run continues from: its newest readable checkpoint, else the initial state.
+"""The train state a run continues from: its newest readable checkpoint, else the initial state, whose parameters may
+be those of another run or model.
 
-The caller owns the JSON stored with the state and checks that a checkpoint belongs to its run. Knows nothing of
-batches, of the training loop and of how workers are started."""
+Every process reads only the slices of its own devices. The caller owns the JSON stored with the state and checks that a
+checkpoint belongs to its run. Knows nothing of batches, of the training loop and of how workers are started."""
 
 from __future__ import annotations
 
@@ -13,14 +14,18 @@ import jax
 import orbax.checkpoint as ocp
 
 from lemur_ray.config import Recipe
+from lemur_ray.model.lora import frozen
+from lemur_ray.model.sharding import param_shardings
 from lemur_ray.train.checkpoint import Checkpoints, UnreadableCheckpoint
 from lemur_ray.train.guard import init_guard
-from lemur_ray.train.initial_params import frozen_base, initial_params
 from lemur_ray.train.run.coordination import share
-from lemur_ray.train.run.folder import TrainingStopped
+from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
+from lemur_ray.train.run.needs import check_same_model
 from lemur_ray.train.run.stage import Stage
 from lemur_ray.train.step import TrainState, abstract_state, init_state
 from lemur_ray.weights.checkpoints import Commit, fixed_checkpoint
+from lemur_ray.weights.mesh_loading import place
+from lemur_ray.weights.open_model import MODEL_ERRORS, open_model
 
 
 class Opened(NamedTuple):
@@ -83,8 +88,8 @@ def open_state(
     if init_from and (state is None or adapters):
         start = initial_params(share(partial(fixed_checkpoint, init_from)), recipe, mesh)
     if state is None:
-        place = jax.tree.map(lambda leaf: leaf.sharding, abstract)
-        state = jax.jit(lambda params: init_state(recipe, params), out_shardings=place)(start)
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+        state = jax.jit(lambda params: init_state(recipe, params), out_shardings=shardings)(start)
     return Opened(step, state, frozen_base(start, recipe) if adapters else None, content)
 
 
@@ -95,11 +100,30 @@ def _taken_over(stage: Stage, abstract: TrainState) -> TrainState:
             state: TrainState = reader.restore(f"{stage.checkpoint}/state", abstract)
     except (OSError, ValueError) as error:
         raise TrainingStopped(f"checkpoint {stage.checkpoint} cannot be continued: {error}") from error
-    place = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
 
     def adjusted(state: TrainState) -> TrainState:
         opt = state.opt if stage.keep_guard else {**state.opt, "guard": init_guard()}
         return TrainState(jax.numpy.full_like(state.step, stage.first_step), state.params, opt)
 
-    out: TrainState = jax.jit(adjusted, out_shardings=place, donate_argnums=0)(state)
+    out: TrainState = jax.jit(adjusted, out_shardings=shardings, donate_argnums=0)(state)
     return out
+
+
+def initial_params(spec: str, recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
+    """Load the parameters of ``spec`` (run folder, checkpoint, Hugging Face folder, ``random:nano``) onto the mesh.
+    Raises RunFolderError if there is no such model, or its shape differs from the recipe's: names every such field."""
+    try:
+        source = open_model(spec).source
+        check_same_model(spec, source.config, recipe)
+        return place(source, recipe.model, param_shardings(recipe.model, mesh))
+    except MODEL_ERRORS as error:
+        raise RunFolderError(f"--init-from: {error}") from error
+
+
+def frozen_base(given: Any, recipe: Recipe) -> Any:
+    """The frozen base of adapters: the parameters ``given`` in the compute dtype, norms in float32. Frees ``given``.
+    Raises TrainingStopped if ``given`` is None."""
+    if given is None:
+        raise TrainingStopped("adapters (--lora.rank) tune a model that is there: name it with --init-from")
+    return frozen(given, recipe.model, jax.numpy.dtype(recipe.train.compute_dtype))

@@ -77,26 +77,24 @@ def start(model: str) -> dict[str, Any]:
 def absent_programs(slice_name: str) -> Any:
     """The ``Programs`` of lemur-70b-chat on a slice that is not there, with the options that a server would choose."""
     from lemur_ray.serve.planning import machines
-    from lemur_ray.train.aot import absent_slice
+    from lemur_ray.train.aot import absent_devices
 
     where = machines.parse_machine(slice_name, "")
     assert where is not None
-    os.environ.update(absent_slice.environment(where, with_libtpu=True, num_devices=1))  # type: ignore[arg-type]
+    os.environ.update(absent_devices.environment(where))
     import jax.numpy as jnp
     import numpy as np
     from jax.sharding import AxisType, Mesh
 
-    from lemur_ray.config import MeshConfig
     from lemur_ray.recipes import get_recipe
     from lemur_ray.serve.compute.ahead_of_time import abstract_weights
     from lemur_ray.serve.compute.devices import AXIS, Devices
     from lemur_ray.serve.compute.programs import Programs
     from lemur_ray.serve.config import BY_MACHINE
     from lemur_ray.serve.planning.machine_defaults import chosen
-    from lemur_ray.train.aot.compiled_step import devices
 
     config = get_recipe("lemur-70b-chat").model
-    group = Devices(Mesh(np.asarray(devices(where, MeshConfig())), (AXIS,), axis_types=(AxisType.Auto,)))
+    group = Devices(Mesh(np.asarray(absent_devices.devices(where)), (AXIS,), axis_types=(AxisType.Auto,)))
     weights = abstract_weights(config, jnp.bfloat16, "rows", parts=group.parts, scanned=True)
     return Programs(weights, config, chosen(BY_MACHINE, config, machines.machine_of(where)), group)
 

@@ -20,7 +20,7 @@ from lemur_ray.model.llama import Params, abstract_params, init_params
 from lemur_ray.model.sharding import make_mesh
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.checkpoint import Checkpoints
-from lemur_ray.train.initial_params import initial_params
+from lemur_ray.train.initial_state import initial_params
 from lemur_ray.train.run.folder import RunFolderError
 from lemur_ray.train.step import init_state
 from lemur_ray.weights import convert as conversion

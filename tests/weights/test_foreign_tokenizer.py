@@ -25,7 +25,7 @@ from lemur_ray.serve.loading import load_text_engine, stage_weights
 from lemur_ray.serve.needs import check_job
 from lemur_ray.serve.policy_model import check_policy_model
 from lemur_ray.text.tokenizer_folder import tokenizer_in
-from lemur_ray.train.initial_params import initial_params
+from lemur_ray.train.initial_state import initial_params
 from lemur_ray.train.run.folder import Run, RunFolderError, prepare
 from lemur_ray.train.run.needs import check_model, check_tokenizer
 from lemur_ray.weights.convert import Convert, convert

@@ -15,7 +15,7 @@ from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.planning import machines
 from lemur_ray.serve.planning.machine_defaults import USABLE, chosen, gib
 from lemur_ray.serve.planning.planned_flags import check_flags
-from lemur_ray.train.aot import absent_gpus, absent_slice
+from lemur_ray.train.aot import absent_devices
 from lemur_ray.train.job_arguments import Flat
 from lemur_ray.train.pod.chips import CHIPS
 from lemur_ray.train.pod.gpu_hosts import Devices, GpuHosts
@@ -89,10 +89,8 @@ def _smallest(job: PlanServingJob, say: Say) -> int:
 def _on_devices(job: PlanServingJob, where: Devices, flags: set[str], say: Say) -> int:
     """Print the plan for ``where``; returns the exit code. What ``flags`` leave open is chosen as a server would."""
     if isinstance(where, GpuHosts):
-        absent_gpus.check_installed()
-        os.environ.update(absent_gpus.environment())
-    else:
-        os.environ.update(absent_slice.environment(where, with_libtpu=True, num_devices=1))
+        absent_devices.check_gpu_compiler()
+    os.environ.update(absent_devices.environment(where))
     from lemur_ray.serve.compute.programs import is_scanned
     from lemur_ray.serve.planning import serving_plan
 
@@ -109,10 +107,10 @@ def _on_devices(job: PlanServingJob, where: Devices, flags: set[str], say: Say) 
 
 def _on_chip(job: PlanServingJob, say: Say) -> int:
     where = parse_slice(f"{job.chip}:{'2x2x1' if job.chip in ('v4', 'v5p') else '2x2'}")
-    os.environ.update(absent_slice.environment(where, with_libtpu=True, num_devices=1))
+    os.environ.update(absent_devices.environment(where))
     from lemur_ray.serve.compute import ahead_of_time
 
-    device = absent_slice.devices(where, 1)[:1]
+    device = absent_devices.devices(where)[:1]
     on_cpu = EngineOptions()
     cache_bytes, tiles = job.engine.cache_bytes or on_cpu.cache_bytes, job.engine.prefill_tiles or on_cpu.prefill_tiles
     engine = replace(job.engine, cache_bytes=cache_bytes, prefill_tiles=tiles)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lemur_ray.config import MeshConfig, ModelConfig
+from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute import ahead_of_time
 from lemur_ray.serve.compute.ahead_of_time import Step
 from lemur_ray.serve.compute.attention import BLOCK, block_bytes
@@ -31,7 +31,7 @@ from lemur_ray.serve.planning.machine_defaults import (
 )
 from lemur_ray.serve.planning.machines import machine_of
 from lemur_ray.train.aot import hlo, hlo_text
-from lemur_ray.train.aot.compiled_step import devices as described
+from lemur_ray.train.aot.absent_devices import devices as described
 from lemur_ray.train.aot.memory_traffic import memory_bytes
 from lemur_ray.train.pod.chips import GIB
 from lemur_ray.train.pod.gpu_hosts import Devices
@@ -194,7 +194,7 @@ def plan(
     NoLibtpu or NoGpuCompiler without the compiler."""
     machine = machine_of(where)
     check_split(config, machine.num_devices)
-    absent = described(where, MeshConfig())
+    absent = described(where)
     # One layer alone would not tell which collectives belong to it.
     all_layers = not layers or is_scanned(config, machine.num_devices, machine.platform)
     compiled = config.num_layers if all_layers else min(max(2, layers), config.num_layers)

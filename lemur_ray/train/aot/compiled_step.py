@@ -1,49 +1,42 @@
 """Compile the training step of a recipe for an absent TPU slice or GPUs: memory, arithmetic, communication.
 
 The compiled program is the one that the devices would run. Without libtpu only shardings are checked, on fake CPU
-devices. Knows nothing of Ray and of data."""
+devices. Import it once the environment is set (``absent_devices``), which jax reads. Knows nothing of Ray and of
+data."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from typing import Any
 
-from lemur_ray.config import MeshConfig, Recipe
-from lemur_ray.config.mesh import axis_sizes, check_heads
-from lemur_ray.train.aot import absent_gpus, absent_slice
+import jax
+import jax.numpy as jnp
+
+from lemur_ray.config import Recipe
+from lemur_ray.model.attention.splash import LANES, block_size, blocks_computed, is_fused
+from lemur_ray.model.flops import flops_per_token
+from lemur_ray.model.llama import abstract_params
+from lemur_ray.model.lora import frozen_dtypes
+from lemur_ray.model.sharding import batch_sharding, make_mesh, param_shardings
+from lemur_ray.train.aot.absent_devices import devices
 from lemur_ray.train.aot.hlo import Program, read
 from lemur_ray.train.aot.hlo_text import DTYPE_BYTES
 from lemur_ray.train.aot.pod_plan import BlockDoesNotFit, Memory, PodPlan, StepDoesNotFit, axis_of
 from lemur_ray.train.pod.chips import CHIPS, step_time
-from lemur_ray.train.pod.gpu_hosts import Devices, GpuHosts
+from lemur_ray.train.pod.gpu_hosts import Devices
+from lemur_ray.train.pod.placement import along_torus
 from lemur_ray.train.pod.slices import on_devices, run_shape
+from lemur_ray.train.step import abstract_state, execution, make_train_step
 
 _NUM_SOURCES = 16
 _GPU_BLOCK = 128
 """Tokens of a block of cuDNN's attention, below whose size nothing is skipped; an assumption."""
 
 
-def placed(recipe: Recipe, where: Devices, mesh: MeshConfig) -> Recipe:
-    """The recipe for ``mesh`` on the devices ``where``, in which fsdp -1 is replaced by a number and the workers are
-    those of ``where``. Raises ValueError if ``tp`` does not divide the heads, or mesh and devices do not match."""
-    mesh = where.mesh_of(mesh)
-    check_heads(recipe.model, mesh.tp)
-    chips = where.devices_of(mesh)
-    _, fsdp, _ = axis_sizes(mesh, chips, f"the {chips} chips of {mesh.dcn} x {where}")
-    return dataclasses.replace(recipe, mesh=dataclasses.replace(mesh, fsdp=fsdp))
-
-
 def lower(recipe: Recipe, mesh: Any) -> Any:
     """Lower the training step with abstract state and batch, jax's stage before ``compile``. mesh: jax's. Raises
     ValueError if shapes do not divide over the mesh."""
-    import jax
-    import jax.numpy as jnp
-
-    from lemur_ray.model.sharding import batch_sharding
-    from lemur_ray.train.step import abstract_state, make_train_step
-
     rows, length, place = recipe.train.rows_per_step, recipe.data.seq_len, batch_sharding(mesh)
     kinds = dict.fromkeys(("tokens", "targets", "segment_ids", "positions"), jnp.int32)
     batch = {
@@ -57,13 +50,7 @@ def lower(recipe: Recipe, mesh: Any) -> Any:
 
 def abstract_base(recipe: Recipe, mesh: Any) -> Any:
     """Shapes, dtypes and shardings (a tree of ShapeDtypeStruct) of the frozen base of an adapter run. mesh: jax's."""
-    import jax
-
-    from lemur_ray.model.llama import abstract_params
-    from lemur_ray.model.lora import frozen_dtypes
-    from lemur_ray.model.sharding import param_shardings
-
-    dtypes = frozen_dtypes(recipe.model, jax.numpy.dtype(recipe.train.compute_dtype))
+    dtypes = frozen_dtypes(recipe.model, jnp.dtype(recipe.train.compute_dtype))
     return jax.tree.map(
         lambda leaf, dtype, place: jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=place),
         abstract_params(recipe.model), dtypes, param_shardings(recipe.model, mesh),
@@ -72,43 +59,24 @@ def abstract_base(recipe: Recipe, mesh: Any) -> Any:
 
 def state_bytes(recipe: Recipe, mesh: Any) -> tuple[int, int]:
     """(bytes of trained parameters, bytes of optimizer state) on one device. mesh: jax's."""
-    from lemur_ray.train.step import abstract_state
-
     state = abstract_state(recipe, mesh)
     return _local_bytes(state.params), _local_bytes(state.opt)
 
 
 def _local_bytes(tree: Any) -> int:
     """Bytes of a tree of abstract arrays on one device."""
-    import jax
-
     return sum(
         int(leaf.dtype.itemsize) * math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in jax.tree.leaves(tree)
     )
-
-
-def devices(where: Devices, mesh: MeshConfig) -> list[Any]:
-    """Descriptions of the devices of ``where`` that ``mesh`` spans. Raises NoLibtpu or NoGpuCompiler without the
-    compiler, ValueError for an unknown topology."""
-    if isinstance(where, GpuHosts):
-        return absent_gpus.devices(where)
-    return absent_slice.devices(where, mesh.dcn)
 
 
 def plan(recipe: Recipe, where: Devices) -> PodPlan:
     """Compile the step of a recipe that ``placed`` returned for ``where``; returns its costs (takes minutes for a large
     model). Raises NoLibtpu or NoGpuCompiler without the compiler, StepDoesNotFit if a device's memory does not suffice,
     and BlockDoesNotFit if blocks of attention exceed its scoped memory."""
-    import jax
-
-    from lemur_ray.model.flops import flops_per_token
-    from lemur_ray.model.sharding import make_mesh
-    from lemur_ray.train.pod.torus import along_torus
-    from lemur_ray.train.step import execution
-
     tokens = recipe.tokens_per_step
     recipe = on_devices(recipe, run_shape(recipe.mesh))
-    ordered = along_torus(devices(where, recipe.mesh), recipe.mesh.dcn, recipe.mesh.fsdp, recipe.mesh.tp)
+    ordered = along_torus(devices(where, recipe.mesh.dcn), recipe.mesh.dcn, recipe.mesh.fsdp, recipe.mesh.tp)
     mesh = make_mesh(recipe.mesh, ordered)
     block = execution(recipe, mesh).forward.limits.block
     began = time.monotonic()
@@ -143,8 +111,6 @@ def plan(recipe: Recipe, where: Devices) -> PodPlan:
 def does_not_fit(message: str, length: int, most: int) -> StepDoesNotFit:
     """The error to raise for XLA's ``message`` that memory is exhausted. length: tokens of a row. most: maximum tokens
     of a block of attention."""
-    from lemur_ray.model.attention.splash import LANES, block_size
-
     if "ScopedVmemOom" not in message or "splash" not in message:
         return StepDoesNotFit(message.splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: "))
     size = block_size(length, most)
@@ -167,8 +133,6 @@ def attention_flops(recipe: Recipe, kernel: str, block: int = 512) -> float:
     ``train.pod.slices.on_devices`` returns it, because the rows of a device follow from its rows per step and
     microbatches. block: maximum tokens of a block of the TPU kernel; unused for cuDNN. For cuDNN, which skips blocks
     between documents, this is the maximum: one document per row."""
-    from lemur_ray.model.attention.splash import LANES, block_size, blocks_computed, is_fused
-
     model, length, mesh = recipe.model, recipe.data.seq_len, recipe.mesh
     rows = recipe.train.rows_per_step // recipe.train.microbatches // (mesh.dcn * mesh.fsdp)
     on_gpu = kernel.startswith("__cudnn")
@@ -203,11 +167,6 @@ def saved_bytes(recipe: Recipe, mesh: Any, program: Program) -> int:
     """Bytes that the forward loop over the layers saves for the backward loop, on one device: of the arrays with a row
     for each layer that the loop carries, but those of a weight's shape. 0 if the program has no such loop. mesh: jax's,
     of that step. program: costs of the compiled step."""
-    import jax
-
-    from lemur_ray.model.llama import abstract_params
-    from lemur_ray.model.sharding import param_shardings
-
     layers = recipe.model.num_layers // recipe.model.period
     shapes, places = abstract_params(recipe.model)["layers"], param_shardings(recipe.model, mesh)["layers"]
     weights = {

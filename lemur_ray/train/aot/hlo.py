@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lemur_ray.train.aot.device_groups import between_slices, group_of
 from lemur_ray.train.aot.hlo_text import Instruction, Shape, elements, parse, size_bytes
 from lemur_ray.train.aot.origins import Origins
 from lemur_ray.train.aot.schedule import Schedule, call_target, called_by, is_kernel, is_product
@@ -124,6 +123,48 @@ def _sent_bytes(kind: str, instruction: Instruction, group: int) -> float:
     return whole * round_trip * (2.0 if kind == "all-reduce" else 1.0)
 
 
+def _group_of(rest: str) -> tuple[int, ...]:
+    """Device numbers of the first replica group of a collective, or of the first pair of a permute; () if it spans all
+    devices. rest: the attributes of its instruction (``Instruction.rest``)."""
+    if listed := re.search(r"(?:replica_groups|source_target_pairs)=\{\{([\d,]+)\}", rest):
+        return tuple(int(n) for n in listed[1].split(","))
+    if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest):
+        numbers = _numbered(iota[3], iota[4]).reshape(int(iota[1]), int(iota[2]))
+        return tuple(int(n) for n in numbers[0])
+    if named := re.search(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\))?[^{]*"
+                          r"\{([^}]*)\}", rest):  # fmt: skip
+        sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", named[1])}
+        total = int(np.prod(list(sizes.values())))
+        numbers = _numbered(named[2] or str(total), named[3]).reshape(list(sizes.values()))
+        among = set(re.findall(r"'([^']+)'", named[4]))
+        return tuple(int(n) for n in numbers[tuple(slice(None) if name in among else 0 for name in sizes)].ravel())
+    return ()
+
+
+def _between_slices(send: Instruction) -> tuple[str, tuple[int, ...]] | None:
+    """Kind and first group of a collective between TPU slices, which the hosts execute; None for any other send.
+    Its target names the slices and the devices of each: ``{1,2}x{0:7}``. Devices are numbered slice by slice."""
+    kind = re.search(r'_xla_megascale_transfer_type="(\w+)"', send.rest)
+    target = re.search(r'_xla_megascale_target="\{([\d,:]+)\}x\{([\d,:]+)\}"', send.rest)
+    if kind is None or target is None:
+        return None
+    slices, devices = (sum(_span(part) for part in numbers.split(",")) for numbers in target.groups())
+    return kind[1].lower().replace("_", "-"), tuple(slice_ * devices for slice_ in range(slices))
+
+
+def _span(text: str) -> int:
+    """Length of a range ``3`` or ``0:7``."""
+    first, _, last = text.partition(":")
+    return int(last or first) - int(first) + 1
+
+
+def _numbered(dims: str, permutation: str | None) -> np.ndarray:
+    """0, 1, .. in an array of these dimensions, transposed: HLO's notation for a device order."""
+    shape = [int(n) for n in dims.split(",")]
+    numbers = np.arange(int(np.prod(shape))).reshape(shape)
+    return numbers.transpose([int(n) for n in permutation.split(",")]) if permutation else numbers
+
+
 KernelFlops = Callable[[str, tuple[Shape, ...]], float]
 """Name of a kernel without its number, shapes of its results -> operations of one call."""
 
@@ -160,12 +201,12 @@ def read(hlo: str, kernel_flops: KernelFlops = lambda name, shapes: 0.0, dynamic
             elif kind in COLLECTIVES and schedule.is_continued(i, name):
                 continue
             elif kind in COLLECTIVES:
-                group = group_of(i.rest)
+                group = _group_of(i.rest)
                 sent = _sent_bytes("reduce-scatter" if scattered else kind, i, len(group))
                 if kind == "reduce-scatter":
                     sent *= len(group)  # the result is one part of the data sent round
                 add("reduce-scatter" if scattered else kind, group, i, sent)
-            elif i.opcode == "send" and (between := between_slices(i)) is not None:
+            elif i.opcode == "send" and (between := _between_slices(i)) is not None:
                 kind, group = between
                 add(kind, group, i, _sent_bytes(kind, dataclasses.replace(i, shapes=i.shapes[:1]), len(group)))
             elif is_kernel(i):

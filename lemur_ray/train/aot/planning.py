@@ -13,7 +13,7 @@ from typing import Any
 
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.recipes import get_recipe
-from lemur_ray.train.aot import absent_gpus, absent_slice, compiled_step
+from lemur_ray.train.aot import absent_devices, pod_plan
 from lemur_ray.train.aot.pod_plan import BlockDoesNotFit, PodPlan, StepDoesNotFit
 from lemur_ray.train.pod.gpu_hosts import PER_HOST, Devices, GpuHosts
 from lemur_ray.train.pod.slices import Slice, on_devices, run_shape
@@ -36,12 +36,12 @@ def run(recipe: Recipe, where: Devices, *, search: int, describe: bool, say: Cal
     candidates to compile; 0: compile the recipe's own mesh. describe: only show the shardings. Sets environment
     variables of jax. Raises NoGpuCompiler, and ValueError if recipe, mesh and devices do not match."""
     if (on_gpus := isinstance(where, GpuHosts)) and not describe:
-        absent_gpus.check_installed()
-    with_compiler = on_gpus or absent_slice.has_libtpu()
+        absent_devices.check_gpu_compiler()
+    with_compiler = on_gpus or absent_devices.has_libtpu()
     searching = search and with_compiler and not describe  # the search chooses fsdp and tp
-    placed = compiled_step.placed(recipe, where, MeshConfig(dcn=recipe.mesh.dcn) if searching else _mesh(recipe, where))
-    os.environ.update(_environment(where, with_compiler, placed.mesh))
-    from lemur_ray.train.aot import report
+    placed = pod_plan.placed(recipe, where, MeshConfig(dcn=recipe.mesh.dcn) if searching else _mesh(recipe, where))
+    os.environ.update(absent_devices.environment(where, with_compiler, where.devices_of(placed.mesh)))
+    from lemur_ray.train.aot import compiled_step, report
     from lemur_ray.train.aot import search as candidates
     from lemur_ray.train.pod.placement import check_recipe
 
@@ -92,13 +92,6 @@ def run(recipe: Recipe, where: Devices, *, search: int, describe: bool, say: Cal
     return {**best.to_json(), "tried": tried}
 
 
-def _environment(where: Devices, with_compiler: bool, mesh: MeshConfig) -> dict[str, str]:
-    """Variables to set before jax is imported."""
-    if isinstance(where, GpuHosts):
-        return absent_gpus.environment()
-    return absent_slice.environment(where, with_compiler, where.devices_of(mesh))
-
-
 def _mesh(recipe: Recipe, where: Devices) -> MeshConfig:
     """The mesh to plan: the recipe's; if that is unmodified and ``where`` is another slice, only its dcn and tp."""
     mesh, own = recipe.mesh, get_recipe(recipe.name).mesh
@@ -118,6 +111,7 @@ def _shardings_only(recipe: Recipe, where: Devices, say: Callable[[str], None]) 
 
     from lemur_ray.model.flops import flops_per_token
     from lemur_ray.model.sharding import make_mesh
+    from lemur_ray.train.aot import compiled_step
 
     say("libtpu is not installed (pip install 'lemur-ray[tpu]'): only shardings are checked, on fake CPU devices")
     chips = where.devices_of(recipe.mesh)

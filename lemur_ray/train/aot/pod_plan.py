@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.config.mesh import axis_sizes, check_heads
 from lemur_ray.train.aot.hlo import Program
 from lemur_ray.train.pod.chips import BEST_MFU, CHIPS, GIB, MEASURED_MFU, StepTime
 from lemur_ray.train.pod.gpu_hosts import Devices
@@ -123,3 +124,13 @@ def axis_of(group: tuple[int, ...], mesh: MeshConfig) -> str:
         return "all"
     places = np.unravel_index(np.array(group), (mesh.dcn, mesh.fsdp, mesh.tp))
     return "+".join(name for name, at in zip(("dcn", "fsdp", "tp"), places, strict=True) if np.ptp(at)) or "none"
+
+
+def placed(recipe: Recipe, where: Devices, mesh: MeshConfig) -> Recipe:
+    """The recipe for ``mesh`` on the devices ``where``, in which fsdp -1 is replaced by a number and the workers are
+    those of ``where``. Raises ValueError if ``tp`` does not divide the heads, or mesh and devices do not match."""
+    mesh = where.mesh_of(mesh)
+    check_heads(recipe.model, mesh.tp)
+    chips = where.devices_of(mesh)
+    _, fsdp, _ = axis_sizes(mesh, chips, f"the {chips} chips of {mesh.dcn} x {where}")
+    return dataclasses.replace(recipe, mesh=dataclasses.replace(mesh, fsdp=fsdp))

@@ -109,7 +109,7 @@ def sent(plan: PodPlan) -> Iterator[str]:
 
 
 def abstract_mesh(recipe: Recipe) -> Any:
-    """A mesh without devices for a recipe that ``compiled_step.placed`` returned (its fsdp is not -1)."""
+    """A mesh without devices for a recipe that ``pod_plan.placed`` returned (its fsdp is not -1)."""
     mesh = recipe.mesh
     return AbstractMesh((mesh.dcn, mesh.fsdp, mesh.tp), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
 

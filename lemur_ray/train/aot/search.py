@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from lemur_ray.config import MeshConfig, Recipe, parse_remat
 from lemur_ray.model.flops import flops_per_token
-from lemur_ray.train.aot.compiled_step import placed
-from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan, StepDoesNotFit
+from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan, StepDoesNotFit, placed
 from lemur_ray.train.pod.chips import CHIPS, step_time
 from lemur_ray.train.pod.gpu_hosts import Devices
 
@@ -72,7 +71,7 @@ def search(
 
 
 def guess(recipe: Recipe, where: Devices) -> Guess:
-    """Estimate bytes and seconds of a step from shapes alone. recipe: one that ``compiled_step.placed`` returned."""
+    """Estimate bytes and seconds of a step from shapes alone. recipe: one that ``pod_plan.placed`` returned."""
     model, mesh, train = recipe.model, recipe.mesh, recipe.train
     chips = where.devices_of(mesh)
     tokens = recipe.tokens_per_step / train.microbatches * mesh.tp / chips  # of one row of tp devices

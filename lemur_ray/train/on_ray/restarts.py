@@ -1,18 +1,20 @@
-"""Restart policy of a run: logs why workers restart, and ends the run if another restart would not help.
+"""Ray Train callbacks of a run: its restart policy, and an attempt number (``run.fence``) for each worker group.
 
-Runs in Ray Train's controller. Knows nothing of what the workers do; ``run.failures`` classifies their errors."""
+They run in Ray Train's controller. Know nothing of what the workers do; ``run.failures`` classifies their errors."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 from ray.train.v2.api.callback import UserCallback
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError
 
 from lemur_ray.train.run.failures import Failures, short
-from lemur_ray.train.run.fence import Superseded
+from lemur_ray.train.run.fence import Fence, Superseded
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 
 
@@ -56,3 +58,42 @@ def worker_traceback(errors: Mapping[int, BaseException]) -> str:
         ):
             return "".join(f"  | {line}\n" for line in (f"worker {rank}:", *lines))
     return ""
+
+
+_FENCES: list[Fence] = []
+"""In a worker process: the fence of its group, once it has been handed over."""
+
+
+class GroupAttempts(WorkerGroupCallback):
+    """Ray Train callback: the first worker group writes under its driver's attempt number, each later group under a new
+    one."""
+
+    def __init__(self, fence: Fence, environment: Mapping[str, str]) -> None:
+        """fence: of the driver's attempt. environment: the driver's bucket settings, which Ray Train's controller
+        lacks."""
+        self._fence, self._environment, self._used = fence.for_group(), environment, False
+
+    def before_worker_group_start(self, worker_group_context: Any) -> None:
+        """Take the group's attempt number, and set ``environment`` where it is not set. Raises ControllerError, which
+        Ray Train does not retry, if another driver took the run over."""
+        for name, value in self._environment.items():
+            os.environ.setdefault(name, value)
+        try:
+            if self._used:
+                self._fence = Fence(self._fence.out, after=self._fence)
+        except Superseded as error:
+            raise ControllerError(error) from error
+        self._used = True
+
+    def after_worker_group_start(self, worker_group: Any) -> None:
+        worker_group.execute(_receive, self._fence)
+
+
+def _receive(fence: Fence) -> None:
+    _FENCES[:] = [fence]
+
+
+def group_fence() -> Fence:
+    """Fence (right to write to the run folder) of the worker group that this process belongs to. Raises IndexError in a
+    process that got none from the callback GroupAttempts."""
+    return _FENCES[0]

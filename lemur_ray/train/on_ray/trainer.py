@@ -27,8 +27,7 @@ from lemur_ray.plan.feed import PlanFeed
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.storage.file_system import arrow_file_system, bucket_environment, file_system
-from lemur_ray.train.on_ray.group_attempts import GroupAttempts
-from lemur_ray.train.on_ray.restarts import Restarts, cause, worker_traceback
+from lemur_ray.train.on_ray.restarts import GroupAttempts, Restarts, cause, worker_traceback
 from lemur_ray.train.on_ray.shared_storage_check import hosts_without_storage, unshared_storage_message
 from lemur_ray.train.on_ray.worker import WATCHES_PREEMPTION, run_worker, stop_reason
 from lemur_ray.train.on_ray.worker_environment import worker_env

@@ -15,7 +15,7 @@ import ray
 import ray.train
 from ray.train.v2._internal.execution.context import get_train_context
 
-from lemur_ray.train.on_ray.group_attempts import group_fence
+from lemur_ray.train.on_ray.restarts import group_fence
 from lemur_ray.train.on_ray.rows import stream_with_stall_reports
 from lemur_ray.train.on_ray.worker_environment import adopt_driver_folders
 from lemur_ray.train.pod.slices import RunShape, split_batch

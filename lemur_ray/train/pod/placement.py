@@ -1,11 +1,13 @@
 """Checks a run's devices and mesh, in the driver before any worker starts and in each worker on its host.
 
 The driver checks with abstract meshes that the parameters divide; a worker orders the devices slice by slice and
-compares them with the recipe. Knows nothing of Ray and of what a step computes."""
+compares them with the recipe; on TPUs mesh axes lie along torus axes, so that rings connect neighbours. Knows nothing
+of Ray and of what a step computes."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import os
 import re
@@ -15,6 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.experimental.mesh_utils import create_device_mesh
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from lemur_ray.config import MeshConfig, Recipe
@@ -22,8 +25,8 @@ from lemur_ray.config.mesh import check_heads
 from lemur_ray.model.layout import MESH_AXES, spec
 from lemur_ray.model.sharding import make_mesh, param_shardings
 from lemur_ray.train.pod.slices import RunShape, run_shape, split_batch, worker_counts
-from lemur_ray.train.pod.torus import along_torus
 
+log = logging.getLogger(__name__)
 _FORCED = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 
@@ -135,3 +138,24 @@ def slice_major(devices: Sequence[Any], where: RunShape) -> list[Any]:
                 f"{where.num_workers} workers do not stand slice by slice, {where.num_workers // where.num_slices} each"
             )
     return sorted(devices, key=lambda device: (slices[device.process_index], device.process_index, device.id))
+
+
+def along_torus(devices: Sequence[Any], dcn: int, fsdp: int, tp: int) -> list[Any]:
+    """Reorder ``devices``, sorted by slice, for a mesh (dcn, fsdp, tp); returns a flat list. In process order hosts of
+    2 x 2 chips follow each other and a ring of fsdp takes every second chip: each hop is three links long, and two
+    rings share each link. The order is unchanged off TPUs, and if a mesh axis is not a product of whole torus axes:
+    splitting one shortens paths, but up to four rings then share a link (tests/train/pod/test_torus.py counts). It is
+    also unchanged, with a warning, if the devices are not a whole torus."""
+    if devices[0].platform != "tpu":
+        return list(devices)
+    ordered: list[Any] = []
+    each = len(devices) // dcn
+    for first in range(0, len(devices), each):
+        one = list(devices[first : first + each])
+        try:
+            ordered += create_device_mesh((fsdp, tp), devices=one).ravel().tolist()
+        except (AssertionError, NotImplementedError, ValueError) as error:
+            if not isinstance(error, NotImplementedError):  # not all of the torus, or not one device a chip
+                log.warning("devices of a slice stay in the order of processes: %s", str(error)[:300])
+            ordered += one
+    return ordered

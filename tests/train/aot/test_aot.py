@@ -14,9 +14,9 @@ import pytest
 
 from lemur_ray.config import MeshConfig
 from lemur_ray.recipes import get_recipe
-from lemur_ray.train.aot import planning
-from lemur_ray.train.aot.compiled_step import does_not_fit, placed
-from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan, StepDoesNotFit
+from lemur_ray.train.aot import compiled_step, planning
+from lemur_ray.train.aot.compiled_step import does_not_fit
+from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan, StepDoesNotFit, placed
 from lemur_ray.train.aot.search import candidates, search
 from lemur_ray.train.pod.chips import CHIPS, StepTime, axis_bytes_per_s, step_time
 from lemur_ray.train.pod.slices import parse_slice
@@ -94,10 +94,12 @@ SCRIPT = """
 import dataclasses, json, os, sys
 sys.path.insert(0, sys.argv.pop(1))
 from lemur_ray.config import DataConfig, MeshConfig, ModelConfig, Recipe, TrainConfig
-from lemur_ray.train.aot import absent_slice, compiled_step
+from lemur_ray.train.aot import absent_devices
+from lemur_ray.train.aot.pod_plan import placed
 from lemur_ray.train.pod.slices import parse_slice
 where = parse_slice(sys.argv.pop(1))
-os.environ.update(absent_slice.environment(where, True, 0))
+os.environ.update(absent_devices.environment(where))
+from lemur_ray.train.aot import compiled_step
 """
 FAMILIES = (
     SCRIPT
@@ -110,7 +112,7 @@ for switches in ({}, {"window": 128}, {"qkv_bias": True, "head_dim": 64}, {"qk_n
     train = TrainConfig(rows_per_step=8, microbatches=2, compute_dtype="bfloat16", remat="save_dots")
     model = dataclasses.replace(SHAPE, **switches)
     recipe = Recipe(model=model, train=train, data=DataConfig(seq_len=256))
-    plan = compiled_step.plan(compiled_step.placed(recipe, where, MeshConfig(tp=2)), where)
+    plan = compiled_step.plan(placed(recipe, where, MeshConfig(tp=2)), where)
     print(plan.fits, sorted(plan.program.kernels), round(plan.executed_flops / plan.model_flops, 3))
 """
 )
@@ -137,7 +139,7 @@ from jax.sharding import SingleDeviceSharding
 from lemur_ray.model.attention.dispatch import attention
 from lemur_ray.model.attention.interface import Limits
 from lemur_ray.train.pod.compiler_options import attention_block, step_options
-device = absent_slice.devices(where, 1)[0]
+device = absent_devices.devices(where)[0]
 place, block = SingleDeviceSharding(device), attention_block(device)
 def gradients(q, k, v, ids):
     total = lambda *x: jnp.sum(attention(*x, ids, "splash", limits=Limits(block=block)).astype(jnp.float32))
@@ -177,10 +179,10 @@ def test_without_libtpu_shardings_are_checked_on_fake_devices() -> None:
 import sys
 sys.path.insert(0, sys.argv.pop(1))
 from lemur_ray.recipes import get_recipe
-from lemur_ray.train.aot import absent_slice, planning
+from lemur_ray.train.aot import absent_devices, planning
 from lemur_ray.train.pod.slices import parse_slice
 import dataclasses, json
-absent_slice.has_libtpu = lambda: False
+absent_devices.has_libtpu = lambda: False
 recipe = get_recipe("llama2-7b")
 recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, num_layers=2))
 print(json.dumps(planning.run(recipe, parse_slice("v4:2x2x2"), search=0, describe=False, say=print)))
@@ -267,10 +269,10 @@ def test_a_block_too_large_for_scoped_memory_is_refused_with_the_next_smaller_on
 ) -> None:
     """A search varies no blocks, so none is advised; it is for a step that needs more memory of a chip."""
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    monkeypatch.setattr(planning.absent_slice, "has_libtpu", lambda: True)
+    monkeypatch.setattr(planning.absent_devices, "has_libtpu", lambda: True)
     for message, end in (TOO_LARGE, f"{advice})"), ("RESOURCE_EXHAUSTED: hbm\nmore", "looks for a plan that does"):
         error, lines = does_not_fit(message, length, block), []
-        monkeypatch.setattr(planning.compiled_step, "plan", Mock(side_effect=error))
+        monkeypatch.setattr(compiled_step, "plan", Mock(side_effect=error))
         result = planning.run(
             get_recipe("llama2-7b"), parse_slice("v5e:4x4"), search=0, describe=False, say=lines.append
         )

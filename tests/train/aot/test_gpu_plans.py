@@ -11,9 +11,10 @@ import pytest
 
 from lemur_ray.config import MeshConfig
 from lemur_ray.recipes import get_recipe
-from lemur_ray.train.aot import absent_gpus, planning
-from lemur_ray.train.aot.compiled_step import attention_flops, placed
+from lemur_ray.train.aot import absent_devices, planning
+from lemur_ray.train.aot.compiled_step import attention_flops
 from lemur_ray.train.aot.hlo import read
+from lemur_ray.train.aot.pod_plan import placed
 from lemur_ray.train.pod.chips import CHIPS, axis_bytes_per_s
 from lemur_ray.train.pod.gpu_hosts import GPUS, GpuHosts, parse_devices
 from lemur_ray.train.pod.slices import Slice
@@ -189,14 +190,15 @@ def test_the_recipes_for_eight_gpus_fit_and_compute_little_twice(recipe: str, re
 CALL = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from lemur_ray.train.aot import absent_gpus
-os.environ.update(absent_gpus.environment())
+from lemur_ray.train.aot import absent_devices
+from lemur_ray.train.pod.gpu_hosts import GpuHosts
+where = GpuHosts("h100", 1, 1)
+os.environ.update(absent_devices.environment(where))
 import jax, jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 from lemur_ray.model.attention.dispatch import attention
 from lemur_ray.model.attention.interface import Limits
-from lemur_ray.train.pod.gpu_hosts import GpuHosts
-device = absent_gpus.devices(GpuHosts("h100", 1, 1))[0]
+device = absent_devices.devices(where)[0]
 place = SingleDeviceSharding(device)
 def gradients(q, k, v, ids):
     total = lambda *x: jnp.sum(attention(*x, ids, "cudnn", limits=Limits()).astype(jnp.float32))
@@ -226,4 +228,4 @@ def test_the_image_the_extra_the_doctor_and_the_plan_name_one_cuda() -> None:
     plugin = next(line for line in image.splitlines() if line.startswith("jax-cuda"))
     assert f'gpu = ["{plugin}"]' in (ROOT / "pyproject.toml").read_text()
     assert plugin.split("==")[0] in (ROOT / "lemur_ray/doctor/packages.py").read_text()
-    assert set(absent_gpus.PACKAGES) <= {line.split("[")[0].split("==")[0] for line in image.splitlines()}
+    assert set(absent_devices.PACKAGES) <= {line.split("[")[0].split("==")[0] for line in image.splitlines()}

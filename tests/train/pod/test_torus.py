@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from lemur_ray.host.ports import free_port
-from lemur_ray.train.pod.torus import along_torus
+from lemur_ray.train.pod.placement import along_torus
 
 HERE = Path(__file__).parent
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 import numpy as np
 
-from lemur_ray.train.aot.absent_slice import devices, environment
+from lemur_ray.train.aot.absent_devices import devices, environment
 from lemur_ray.train.pod.slices import parse_slice
 
 
@@ -39,7 +39,7 @@ asked = [sys.argv[i : i + 3] for i in range(1, len(sys.argv), 3)]
 for text, fsdp, tp in asked:
     where = parse_slice(text)
     os.environ.update(environment(where, True, where.num_chips))
-    from lemur_ray.train.pod.torus import along_torus
+    from lemur_ray.train.pod.placement import along_torus
 
     there = sorted(devices(where, 1), key=lambda device: (device.process_index, device.id))
     shape, torus = (int(fsdp), int(tp)), tuple(int(n) for n in where.topology.split("x"))

@@ -1,16 +1,19 @@
-"""Descriptions of GPUs that this machine lacks, for XLA's compiler, and the environment that jax needs for it.
+"""Descriptions of devices that this machine lacks, for XLA's compiler, and the environment that jax needs for it.
 
-A description is a GpuTargetConfigProto in text form. Imports jax only in `devices`; knows nothing of programs."""
+libtpu describes the topology of a slice without a chip; of GPUs the description is a GpuTargetConfigProto in text form.
+Imports jax only in `devices`; knows nothing of programs."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 from typing import Any, NamedTuple
 
 from lemur_ray.train.pod.chips import CHIPS
-from lemur_ray.train.pod.gpu_hosts import GpuHosts
+from lemur_ray.train.pod.gpu_hosts import Devices, GpuHosts
 
+_LIBTPU_NAMES = {"v5p": "v5"}
 PACKAGES = (
     "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvrtc-cu12",
     "nvidia-cuda-runtime-cu12", "nvidia-cudnn-cu12", "nvidia-cublas-cu12",
@@ -18,6 +21,10 @@ PACKAGES = (
 """Distributions that the compiler needs; `make gpu-compiler` installs them."""
 FLAGS = "--xla_gpu_autotune_level=0"
 """XLA option that keeps the compiler from timing kernels, which needs a device."""
+
+
+class NoLibtpu(Exception):
+    """Raised when libtpu, the compiler for TPU, is not installed; the message names the extra that brings it."""
 
 
 class NoGpuCompiler(ValueError):
@@ -41,13 +48,23 @@ _GPUS = {
 }
 
 
-def environment() -> dict[str, str]:
-    """Variables to set before jax is imported: CPU as platform, and XLA_FLAGS (those of this process are kept) without
-    timing of kernels."""
-    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()}
+def environment(where: Devices, with_compiler: bool = True, num_devices: int = 1) -> dict[str, str]:
+    """Variables to set before jax is imported: CPU as platform; for GPUs no timing of kernels, for a slice no search
+    for chips, or without libtpu (``with_compiler`` False), ``num_devices`` fake CPU devices. XLA_FLAGS of this process
+    are kept."""
+    out = {"JAX_PLATFORMS": "cpu"}
+    if not isinstance(where, GpuHosts) and with_compiler:
+        out |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "TPU_ACCELERATOR_TYPE": where.pod_type}
+        return {**out, "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}  # no chip is used, so other processes may plan or train
+    flag = FLAGS if isinstance(where, GpuHosts) else f"--xla_force_host_platform_device_count={num_devices}"
+    return {**out, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()}
 
 
-def check_installed() -> None:
+def has_libtpu() -> bool:
+    return importlib.util.find_spec("libtpu") is not None
+
+
+def check_gpu_compiler() -> None:
     """Raise NoGpuCompiler, naming the missing packages, unless the compiler for GPUs is installed."""
     present = {package: _is_installed(package) for package in PACKAGES}
     if missing := [package for package, there in present.items() if not there]:
@@ -67,17 +84,30 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def devices(where: GpuHosts) -> list[Any]:
-    """Descriptions of all GPUs of ``where`` for jax's compiler, host by host. Raises NoGpuCompiler if the compiler's
-    packages are missing."""
-    check_installed()
+def devices(where: Devices, num_slices: int = 1) -> list[Any]:
+    """Descriptions of all GPUs of ``where``, host by host, or of the chips of ``num_slices`` equal slices, for jax's
+    compiler. Raises NoGpuCompiler, NoLibtpu, and ValueError for a topology that libtpu does not know."""
+    if on_gpus := isinstance(where, GpuHosts):
+        check_gpu_compiler()
+    elif not has_libtpu():
+        raise NoLibtpu("libtpu is not installed: pip install 'lemur-ray[tpu]' brings the compiler for TPU")
     from jax.experimental import topologies
 
-    topology = f"{where.num_hosts}x1x{where.chips_per_host}"  # a host is what NVLink connects
-    description = topologies.get_topology_desc(
-        platform="cuda", topology_name=where.name, target_config=_described(where.name), topology=topology
-    )
-    return list(description.devices)
+    name = where.name
+    if on_gpus:
+        topology = f"{where.num_hosts}x1x{where.chips_per_host}"  # a host is what NVLink connects
+        description = topologies.get_topology_desc(
+            platform="cuda", topology_name=name, target_config=_described(name), topology=topology
+        )
+        return list(description.devices)
+    options: dict[str, Any] = {"num_slices": num_slices} if num_slices > 1 else {}
+    if name == "v4":
+        options["chip_config_name"] = "megacore"  # a chip is one device, not two
+    topology = f"{_LIBTPU_NAMES.get(name, name)}:{where.topology}"
+    try:
+        return list(topologies.get_topology_desc(platform="tpu", topology_name=topology, **options).devices)
+    except (RuntimeError, NotImplementedError) as error:
+        raise ValueError(f"libtpu knows no topology {topology}: {str(error).splitlines()[0]}") from error
 
 
 def _described(name: str) -> str:
