@@ -24,7 +24,8 @@ from cluster.checking.rules import RULES, Breach  # noqa: E402
 from cluster.checking.schemas import SchemaMissing, Schemas  # noqa: E402
 
 ACROSS_DOCUMENTS = (references, workloads, isolation, availability, surroundings)
-"""Modules of rules; each has ``breaches(document, documents, context)``."""
+"""Modules of rules, each with ``breaches(document, documents, context)``: all documents that are checked, in order, and
+other existing ones."""
 
 
 def files(paths: Sequence[Path]) -> Iterator[Path]:

@@ -19,8 +19,7 @@ _FLAG = re.compile(r"--(policy-key-env|policy|out)[ =](\S+)")
 
 
 def breaches(document: Document, documents: Sequence[Document], context: Sequence[Document]) -> Iterator[Breach]:
-    """Yield a Breach for each rule of this module that ``document`` breaks. documents: all that are checked, in order;
-    context: other existing ones."""
+    """Yield a Breach for each rule of this module that ``document`` breaks; see ``check.ACROSS_DOCUMENTS``."""
     everything = [*documents, *context]
     match document.kind:
         case "RayService":

@@ -26,8 +26,7 @@ _DNS = 53
 
 
 def breaches(document: Document, documents: Sequence[Document], context: Sequence[Document]) -> Iterator[Breach]:
-    """Yield a Breach for each rule of this module that ``document`` breaks. documents: all that are checked, in order;
-    context: other existing ones."""
+    """Yield a Breach for each rule of this module that ``document`` breaks; see ``check.ACROSS_DOCUMENTS``."""
     if document.kind == "NetworkPolicy":
         yield from _of_policy(document.value.get("spec") or {})
     if document.kind not in CLUSTER_OF:

@@ -74,8 +74,7 @@ def created_by_commands(text: str) -> list[Document]:
 
 
 def breaches(document: Document, documents: Sequence[Document], context: Sequence[Document]) -> Iterator[Breach]:
-    """Yield a Breach for each rule of this module that ``document`` breaks. documents: all that are checked, in order;
-    context: other existing ones."""
+    """Yield a Breach for each rule of this module that ``document`` breaks; see ``check.ACROSS_DOCUMENTS``."""
     everything = [*documents, *context]
     times = [name_of(one) for one in documents if one.name].count(name_of(document))
     if times > 1:

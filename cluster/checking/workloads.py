@@ -35,8 +35,7 @@ _RAY_IN_TAG = re.compile(r"\bray[-:_]?v?(\d+\.\d+\.\d+)")
 
 
 def breaches(document: Document, documents: Sequence[Document], context: Sequence[Document]) -> Iterator[Breach]:
-    """Yield a Breach for each rule of this module that ``document`` breaks. documents: all that are checked, in order;
-    context: other existing ones."""
+    """Yield a Breach for each rule of this module that ``document`` breaks; see ``check.ACROSS_DOCUMENTS``."""
     pods = pods_of(document)
     yield from _of_placeholders(document)
     for pod in pods:

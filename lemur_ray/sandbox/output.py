@@ -1,5 +1,6 @@
 """Truncates long output to its head and tail, with a line between them that states the number of dropped bytes."""
 
+import codecs
 from collections import deque
 
 CONTINUATION = range(0x80, 0xC0)
@@ -48,10 +49,6 @@ class HeadTail:
 
 def _whole_characters(data: bytes) -> bytes:
     """``data`` without an incomplete UTF-8 character at its end."""
-    for back in range(1, min(4, len(data)) + 1):
-        byte = data[-back]
-        if byte in CONTINUATION:
-            continue
-        needs = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
-        return data[:-back] if needs > back else data
-    return data
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(data[-4:])
+    return data.removesuffix(decoder.getstate()[0])

@@ -3,7 +3,6 @@
 Expected values, tests and the grader are never in that process; it returns values as JSON with their exact types
 (``inside/payload/plain_values.py``). Exit codes and printed output are ignored. Compares nothing itself."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,30 +31,10 @@ class Answer:
 
 class SolutionProcess(Program):
     """A process in ``sandbox`` with the policy's ``code`` loaded. ``loaded``: the answer to loading it, which may be a
-    failure. ``time_s``: limit of one order in seconds; ``total_s``: of all together; ``patience_s``: further seconds on
-    a busy machine; ``allowed_cpu_s``: processor seconds with which the code was not starved. Raises SandboxDestroyed if
-    no process starts."""
+    failure. ``time_s`` and ``options``: limits and environment, as for ``Program``, whose errors it raises."""
 
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        code: str,
-        *,
-        time_s: float = 10.0,
-        total_s: float = math.inf,
-        patience_s: float = 0.0,
-        allowed_cpu_s: float | None = None,
-        env: Mapping[str, str] | None = None,
-    ):
-        super().__init__(
-            sandbox,
-            "solution",
-            time_s=time_s,
-            total_s=total_s,
-            patience_s=patience_s,
-            allowed_cpu_s=allowed_cpu_s,
-            env=env,
-        )
+    def __init__(self, sandbox: Sandbox, code: str, *, time_s: float = 10.0, **options: Any) -> None:
+        super().__init__(sandbox, "solution", time_s=time_s, **options)
         self.loaded = self.ask({"code": code})
 
     def ask(self, order: Mapping[str, Any]) -> Answer:

@@ -125,15 +125,21 @@ class BoundedCache:
     def _lock_of(self, name: str) -> int:
         return os.open(self.folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
+    @contextlib.contextmanager
+    def _taken(self, name: str) -> Iterator[bool]:
+        """Context manager: whether the entry ``name`` is not in use, and so is locked until the end of the block."""
+        lock = self._lock_of(name)
+        try:
+            yield take(lock)
+        finally:
+            os.close(lock)
+
     def _sweep(self) -> None:
         """Remove temporary folders of killed processes: entries being made, removed, or archived (after a day)."""
         for half in [*self.folder.glob(".making-*"), *self.folder.glob(".gone-*")]:
-            lock = self._lock_of(half.name.partition("-")[2])
-            try:
-                if take(lock):
+            with self._taken(half.name.partition("-")[2]) as is_free:
+                if is_free:
                     remove_tree(half)
-            finally:
-                os.close(lock)
         for packing in self.folder.glob(".packing-*"):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - packing.stat().st_mtime > _OLD_S:
@@ -141,18 +147,14 @@ class BoundedCache:
 
     def _remove(self, name: str) -> bool:
         """Remove an entry unless it is in use; returns whether it was removed."""
-        lock = self._lock_of(name)
-        try:
-            if not take(lock):
-                return False
-            gone = self.folder / f".gone-{name}"
-            remove_tree(gone)
-            with contextlib.suppress(FileNotFoundError):  # another process evicted it
-                (self.folder / name).rename(gone)
-            remove_tree(gone)
-            return True
-        finally:
-            os.close(lock)
+        with self._taken(name) as is_free:
+            if is_free:
+                gone = self.folder / f".gone-{name}"
+                remove_tree(gone)
+                with contextlib.suppress(FileNotFoundError):  # another process evicted it
+                    (self.folder / name).rename(gone)
+                remove_tree(gone)
+            return is_free
 
 
 def remove_tree(folder: Path) -> None:

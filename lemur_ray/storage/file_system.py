@@ -29,12 +29,8 @@ COMMIT_MARKER = "commit_success.txt"
 """Name of the object that orbax writes last into a checkpoint, and into each of its items, under ``gs://``."""
 FOLDERS: set[str] = set()
 """Paths of ``gs://`` folders that are assumed to exist and to have no subfolders except those in this set."""
-_OURS = {
-    "gs": "lemur_ray.storage.google_files.GoogleFiles",
-    "gcs": "lemur_ray.storage.google_files.GoogleFiles",
-    "s3": "lemur_ray.storage.amazon_files.AmazonFiles",
-    "s3a": "lemur_ray.storage.amazon_files.AmazonFiles",
-}
+_CLASSES = {"gcs": "lemur_ray.storage.google_files.GoogleFiles", "s3": "lemur_ray.storage.amazon_files.AmazonFiles"}
+"""Extra -> the file system of its URL schemes."""
 
 
 def file_system(url: str) -> tuple[Any, str]:
@@ -106,5 +102,6 @@ def bucket_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in BUCKET_VARIABLES if os.environ.get(name)}
 
 
-for _scheme, _class in _OURS.items():
-    fsspec.register_implementation(_scheme, _class, clobber=True, errtxt=f"no client of {_scheme}:// is installed")
+for _scheme, _extra in EXTRAS.items():
+    _error = f"no client of {_scheme}:// is installed"
+    fsspec.register_implementation(_scheme, _CLASSES[_extra], clobber=True, errtxt=_error)

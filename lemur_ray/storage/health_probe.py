@@ -4,6 +4,7 @@ tensorstore retries silently for many minutes. How long a transfer may last is u
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 from lemur_ray.storage.conditional_writes import read_version
@@ -19,21 +20,15 @@ def run_while_reachable(url: str, do: Callable[[], _T]) -> _T:
     caller should end the process."""
     if not is_bucket(url):
         return do()
-    results: list[_T] = []
-    errors: list[BaseException] = []
-    ended = threading.Event()
+    result = Future[_T]()
 
     def run() -> None:
         try:
-            results.append(do())
+            result.set_result(do())
         except BaseException as error:
-            errors.append(error)
-        finally:
-            ended.set()
+            result.set_exception(error)
 
     threading.Thread(target=run, name="run while reachable", daemon=True).start()
-    while not ended.wait(request_timeout_s() / 10):
+    while not wait([result], request_timeout_s() / 10).done:
         read_version(f"{url}/.probe")  # one request, also for an object that is not there, and no listing
-    if errors:
-        raise errors[0]
-    return results[0]
+    return result.result()

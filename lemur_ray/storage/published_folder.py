@@ -4,7 +4,6 @@ An uploaded folder counts as complete once the object that is uploaded last exis
 
 import contextlib
 import hashlib
-import os
 import shutil
 import tempfile
 import time
@@ -46,7 +45,7 @@ def publish(folder: Path, url: str, *, last: str) -> None:
 def replaced_file(path: Path) -> Iterator[Path]:
     """Context manager: path of a new file that replaces ``path`` after the block, unless it raises. Creates folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
     try:
         yield partial
         partial.replace(path)

@@ -72,13 +72,13 @@ def timeout_error(where: str, limit_s: float) -> BucketError:
 def refusal_error(where: str, code: Any, reason: str, name: str = "") -> BucketError:
     """BucketError for an error response of the bucket ``where``, with advice by HTTP status ``code``. ``reason``: the
     service's message. name: error name of the service, for statuses with several causes."""
-    reason, status = " ".join(str(reason).split())[:200], _number(code)
+    reason, status = " ".join(str(reason).split())[:200], int(code) if str(code).isdigit() else 0
     todo = ADVICE_BY_CODE.get(name) or {
         400: "it rejects the request: check whether the name of the bucket is right",
         401: "its credentials are missing or have expired: log in again, or give the host's service account access",
         403: "these credentials may not do that: give them the right to read and write objects there",
         404: "there is no such bucket: make it first, or correct its name",
-        301: "the bucket lies in another region: set AWS_REGION to it",
+        301: _REGION,
         429: "it limits the rate of requests, also after retries: wait, or use fewer hosts",
     }.get(status, "the service is in trouble: run the same command again later")
     problem = BucketProblem.REFUSED
@@ -90,16 +90,14 @@ def refusal_error(where: str, code: Any, reason: str, name: str = "") -> BucketE
 
 
 _LOG_IN = "its credentials have expired: log in again, or give the host's service account access"
+_REGION = "the bucket lies in another region: set AWS_REGION to it"
+_CLOCK = "the clock of this host is wrong: let it be set (NTP); jobs/doctor.py --cluster compares those of all hosts"
 ADVICE_BY_CODE = {
-    "ExpiredToken": _LOG_IN,
-    "ExpiredTokenException": _LOG_IN,
-    "InvalidToken": _LOG_IN,
-    "TokenRefreshRequired": _LOG_IN,
-    "RequestTimeTooSkewed": "the clock of this host is wrong: let it be set (NTP); jobs/doctor.py --cluster compares "
-    "those of all hosts",
-    "PermanentRedirect": "the bucket lies in another region: set AWS_REGION to it",
-    "AuthorizationHeaderMalformed": "the bucket lies in another region: set AWS_REGION to it",
-    "IllegalLocationConstraintException": "the bucket lies in another region: set AWS_REGION to it",
+    **dict.fromkeys(("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"), _LOG_IN),
+    **dict.fromkeys(
+        ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"), _REGION
+    ),
+    "RequestTimeTooSkewed": _CLOCK,
 }
 """Advice for the user by Amazon's names of errors."""
 
@@ -118,10 +116,3 @@ def missing_bucket_error(url: str) -> BucketError:
     """BucketError for a bucket that does not exist, with advice."""
     message = f"{url}: there is no such bucket: make it first, or correct its name"
     return BucketError(message).of_kind(BucketProblem.ABSENT)
-
-
-def _number(code: Any) -> int:
-    try:
-        return int(code)
-    except (TypeError, ValueError):
-        return 0

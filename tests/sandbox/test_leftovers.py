@@ -152,12 +152,12 @@ def test_threads_that_ask_at_once_are_all_told_the_same_of_cgroups() -> None:
         assert len(set(told)) == 1, told
 
 
-def test_the_first_sandbox_of_a_process_clears_what_dead_runs_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_sandbox_of_a_process_clears_what_dead_runs_left() -> None:
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     held, slot = slots.take(), slots.take()
     slot.record(run="dead-first", process=[sleeper.pid, slots.start_time(sleeper.pid)], cgroups=[])
     slot.abandon()
-    monkeypatch.setattr(slots, "_reaped", False)
+    slots.reap_once.cache_clear()
     open_sandbox(SandboxSpec()).close()
     assert sleeper.wait(60) == -signal.SIGKILL
     held.release()

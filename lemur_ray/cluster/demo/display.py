@@ -24,28 +24,19 @@ def open_display(stages: Sequence[Stage], heading: str, stream: TextIO) -> Itera
     lines. ``heading``: text above the stages."""
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         print(heading, file=stream, flush=True)
-        yield PlainLines(stream)
+        yield PlainLines(stream).update
         return
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
 
-    def screen() -> Group:
-        return Group(Text(heading), table(stages))
-
-    console = Console(file=stream, highlight=False)
-    # The jobs write to a log and not to this stream, so it needs no redirection.
-    with Live(
-        get_renderable=screen, console=console, refresh_per_second=2, redirect_stdout=False, redirect_stderr=False
-    ):
-        yield LiveScreen()
-
-
-class LiveScreen:
-    """Display on a terminal. rich redraws all stages twice a second, so ``update`` does nothing."""
-
-    def update(self, stage: Stage) -> None:
-        pass
+    live = Live(
+        get_renderable=lambda: Group(Text(heading), table(stages)), console=Console(file=stream, highlight=False),
+        refresh_per_second=2,
+        redirect_stdout=False, redirect_stderr=False,  # the jobs write to a log and not to this stream
+    )  # fmt: skip
+    with live:
+        yield lambda stage: None  # rich redraws all stages twice a second
 
 
 class PlainLines:
@@ -57,9 +48,8 @@ class PlainLines:
 
     def update(self, stage: Stage) -> None:
         if stage.state != "now":
-            how = "" if stage.state == "done" else f"{stage.state} "
             number = f": {stage.number}" if stage.number else ""
-            self._print(f"{stage.title} {how or 'done '}after {duration(stage.seconds)}{number}")
+            self._print(f"{stage.title} {stage.state} after {duration(stage.seconds)}{number}")
         elif stage.progress is None:
             self._print(f"{stage.title} ...")
         else:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TextIO, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 
 from lemur_ray.cluster.demo.head import DemoFailed, LineCallback
 
@@ -103,11 +103,8 @@ class Stage:
         return (time.monotonic() if self.ended_s is None else self.ended_s) - self.began_s
 
 
-class Display(Protocol):
-    """Shows the stages of the demo."""
-
-    def update(self, stage: Stage) -> None:
-        """Called when a stage starts, progresses or ends."""
+Display = Callable[[Stage], object]
+"""Shows the stages of the demo; called when a stage starts, progresses or ends."""
 
 
 class StageRunner:
@@ -134,7 +131,7 @@ class StageRunner:
     @contextlib.contextmanager
     def _shown(self, stage: Stage) -> Iterator[None]:
         stage.state, stage.began_s = "now", time.monotonic()
-        self._display.update(stage)
+        self._display(stage)
         state: State = "failed"
         try:
             yield
@@ -144,7 +141,7 @@ class StageRunner:
             raise
         finally:
             stage.state, stage.ended_s = state, time.monotonic()
-            self._display.update(stage)
+            self._display(stage)
 
     def _receive(self, stage: Stage, line: str) -> None:
         line = plain(line)
@@ -157,4 +154,4 @@ class StageRunner:
             stage.number = number_of(result)
         elif (progress := of_line(line)) is not None:
             stage.progress = progress
-            self._display.update(stage)
+            self._display(stage)

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -103,17 +104,10 @@ def reap() -> list[dict[str, Any]]:
     return records
 
 
-_reaping = threading.Lock()
-_reaped = False
-
-
+@cache
 def reap_once() -> None:
     """Destroy the remains of dead runs' sandboxes, unless this process has done so before."""
-    global _reaped
-    with _reaping:
-        if not _reaped:
-            reap()
-            _reaped = True
+    reap()
 
 
 def _lock(path: Path, number: int) -> Slot | None:

@@ -25,7 +25,6 @@ class Confinement:
     """Refuse calls that allocate memory outside of processes, because no cgroup limits the sum."""
     tracing: bool = False
     """Allow programs to trace one another."""
-    filter_calls: bool = True
 
 
 def limits_of(c: Confinement) -> list[tuple[int, int]]:
@@ -86,8 +85,7 @@ def _enter(c: Confinement, descriptors: Mapping[int, int]) -> None:
         hard = resource.getrlimit(which)[1]
         bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(which, (bound, bound))
-    if c.filter_calls:
-        syscall_filter.install(c.count_all_memory, c.tracing)
+    syscall_filter.install(c.count_all_memory, c.tracing)
 
 
 def program(argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> Callable[[], int]:

@@ -2,16 +2,15 @@
 
 import contextlib
 import os
-import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from lemur_ray.storage.bundles.archive import pack, packed_size
 from lemur_ray.storage.bundles.bundle import Bundle, BundleError
 from lemur_ray.storage.bundles.host_cache import bundle_cache
 from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.published_folder import replaced_file
 from lemur_ray.storage.retry_policy import BucketError
 
 VARIABLE = "LEMUR_STORE"
@@ -34,7 +33,10 @@ def publish(source: Path, store: str, *, dated: bool = False) -> Bundle:
         try:
             fs, inner = file_system(bundle.url)
             if not fs.exists(inner) or fs.size(inner) != size:
-                _put(fs, archive, inner)
+                # In a mounted folder the archive appears by a rename, as an upload does in a bucket.
+                local = replaced_file(Path(inner)) if "file" in fs.protocol else contextlib.nullcontext(inner)
+                with local as target:
+                    fs.put_file(str(archive), str(target))
         except Exception as error:  # every client raises its own
             raise BundleError(
                 f"{VARIABLE}={store} cannot take the {size} bytes of {source} ({_error_text(error)}): it must be there "
@@ -58,21 +60,6 @@ def packed_archive(source: Path, *, dated: bool = False) -> Iterator[tuple[Path,
         except OSError as error:
             raise BundleError(f"{cache}: {source} cannot be packed there: {error}") from error
         yield archive, digest
-
-
-def _put(fs: Any, archive: Path, inner: str) -> None:
-    """Upload a file to the path ``inner`` of a file system; atomic in a mounted folder, too, by a rename."""
-    if "file" not in fs.protocol:
-        fs.put_file(str(archive), inner)
-        return
-    target = Path(inner)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    half = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        fs.put_file(str(archive), str(half))
-        os.replace(half, target)
-    finally:
-        half.unlink(missing_ok=True)
 
 
 def fetch(bundle: Bundle, archive: Path) -> None:
