@@ -102,6 +102,8 @@ def _of_job(spec: Mapping[str, Any], cluster: Mapping[str, Any] | None) -> Itera
 
 
 def _of_service(spec: Mapping[str, Any], cluster: Mapping[str, Any]) -> Iterator[Breach]:
+    from lemur_ray.serve.on_ray.serve_settings import SERVE_ENV
+
     try:
         config = yaml.safe_load(spec.get("serveConfigV2") or "") or {}
     except yaml.YAMLError as error:
@@ -112,7 +114,7 @@ def _of_service(spec: Mapping[str, Any], cluster: Mapping[str, Any]) -> Iterator
     if not config.get("applications"):
         yield Breach("serve-application", "serveConfigV2 names no applications")
     for group in groups.groups(cluster):
-        if lacking := [name for name, value in entrypoints.serve_environment().items() if group.env.get(name) != value]:
+        if lacking := [name for name, value in SERVE_ENV.items() if group.env.get(name) != value]:
             yield group.breach("serve-environment", f"{', '.join(lacking)} not as lemur_ray/serve/on_ray sets it")
     has_slices = any(TPU in group.limits for group in groups.groups(cluster))
     kind = (spec.get("upgradeStrategy") or {}).get("type", "NewCluster")

@@ -188,10 +188,3 @@ def _job(name: str) -> Any:
         sys.path.remove(str(JOBS))
         os.environ.clear()
         os.environ.update(before)
-
-
-def serve_environment() -> dict[str, str]:
-    """Environment variables that Serve's controller needs."""
-    from lemur_ray.serve.on_ray.serve_settings import SERVE_ENV
-
-    return SERVE_ENV

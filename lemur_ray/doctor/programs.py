@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 
 from lemur_ray.doctor.machine import Check, Machine, last_line
 
@@ -41,21 +42,15 @@ def docker(machine: Machine) -> Check:
 
 def chromium(machine: Machine) -> Check:
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    path = next((place for name in names if (place := machine.which(name))), None)
-    if path is None:
-        detail = "not installed (only WebArena and tests of the chat page need it)"
-        return Check("chromium", "missing", detail, "apt-get install -y chromium")
-    return Check("chromium", "ok", path)
+    lack = "not installed (only WebArena and tests of the chat page need it)"
+    return _one_of(machine, "chromium", names, lack, "apt-get install -y chromium")
 
 
 def compiler(machine: Machine) -> Check:
     named = shlex.split(machine.env.get("CXX", ""))[:1]
-    path = next((place for name in named or ("g++", "clang++", "c++") if (place := machine.which(name))), None)
-    if path is None:
-        why = f"CXX names {named[0]}, which is not there" if named else "no C++ compiler"
-        detail = f"{why}: serving on this CPU takes two to three times as long"
-        return Check("compiler", "missing", detail, "unset CXX" if named else "apt-get install -y g++")
-    return Check("compiler", "ok", path)
+    why = f"CXX names {named[0]}, which is not there" if named else "no C++ compiler"
+    lack, fix = f"{why}: serving on this CPU takes two to three times as long", "apt-get install -y g++"
+    return _one_of(machine, "compiler", named or ("g++", "clang++", "c++"), lack, "unset CXX" if named else fix)
 
 
 def textworld(machine: Machine) -> Check:
@@ -68,8 +63,12 @@ def textworld(machine: Machine) -> Check:
 
 
 def mariadb(machine: Machine) -> Check:
-    path = next((place for name in ("mariadb", "mysql") if (place := machine.which(name))), None)
-    if path is None:
-        detail = "not installed (only --engine mysql needs it; SQLite is built in)"
-        return Check("mariadb", "missing", detail, "apt-get install -y mariadb-server mariadb-client")
-    return Check("mariadb", "ok", path)
+    lack = "not installed (only --engine mysql needs it; SQLite is built in)"
+    fix = "apt-get install -y mariadb-server mariadb-client"
+    return _one_of(machine, "mariadb", ("mariadb", "mysql"), lack, fix)
+
+
+def _one_of(machine: Machine, check: str, programs: Sequence[str], lack: str, fix: str) -> Check:
+    """Whether one of several programs is installed."""
+    path = next(filter(None, map(machine.which, programs)), None)
+    return Check(check, "ok", path) if path else Check(check, "missing", lack, fix)

@@ -176,17 +176,11 @@ def start(
     with the others. Loading them is one step within ``limits``. Returns the session and that step's result. ``env``:
     further environment variables."""
     session = sandbox.session([python, *OPTIONS, "-c", START.format(names=tuple(names))], env=env)
-    return session, session.step(_texts(names), limits)
+    texts = [Path(payload.__file__).with_name(f"{name}.py").read_bytes() for name in names]
+    return session, session.step(b"".join(len(text).to_bytes(4, "big") + text for text in texts), limits)
 
 
 def framed(message: Mapping[str, Any]) -> bytes:
     """Encode a message for a program in a sandbox (``inside/payload/channel.py``): four bytes of length, then JSON."""
     data = json.dumps(message).encode("utf-8", "replace")
     return len(data).to_bytes(4, "big") + data
-
-
-def _texts(names: Sequence[str]) -> bytes:
-    """The sources of a program's modules, each prefixed by its length."""
-    folder = Path(payload.__file__).parent
-    texts = [(folder / f"{name}.py").read_bytes() for name in names]
-    return b"".join(len(text).to_bytes(4, "big") + text for text in texts)

@@ -181,7 +181,7 @@ class Session(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether the process accepts another message."""
+        """Whether the process accepts another message; False after a reset of the sandbox."""
 
     def step(self, message: bytes, limits: Limits | None = None) -> ExecResult:
         """Send ``message`` and wait until the process reports that it has handled it, ends, or exceeds a limit, which

@@ -10,12 +10,14 @@ import hashlib
 import os
 import threading
 import uuid
+from pathlib import Path
 from typing import Any
 
 from fsspec import asyn
 
 from lemur_ray.host import file_lock
 from lemur_ray.storage.file_system import file_system, is_bucket
+from lemur_ray.storage.published_folder import replaced_file
 
 
 class VersionConflict(Exception):
@@ -182,12 +184,10 @@ class _Disk:
                 file_lock.take(folder, wait_s=None)
             if (cls.read(fs, path)[1] if fs.exists(path) else None) != version:
                 raise VersionConflict(path)
-            new = f"{path}.{uuid.uuid4().hex[:12]}.part"
-            with open(new, "wb") as file:
+            with replaced_file(Path(path)) as new, new.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(new, path)
         finally:
             os.close(folder)
         return hashlib.sha256(data).hexdigest()

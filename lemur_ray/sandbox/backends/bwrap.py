@@ -11,16 +11,15 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from lemur_ray.sandbox import inside
 from lemur_ray.sandbox.backends import cgroup, keeper_client, python_inside, slots
 from lemur_ray.sandbox.backends.connection import Connection, ConnectionLost
-from lemur_ray.sandbox.backends.driven_sandbox import PATH, DrivenSandbox
-from lemur_ray.sandbox.inside import root, syscall_filter, tree
-from lemur_ray.sandbox.sandbox import Blame, Capabilities, SandboxDestroyed, SandboxSpec, SandboxUnavailable
+from lemur_ray.sandbox.backends.driven_sandbox import DrivenSandbox
+from lemur_ray.sandbox.inside import root, syscall_filter
+from lemur_ray.sandbox.sandbox import Capabilities, SandboxDestroyed, SandboxSpec, SandboxUnavailable
 
 INSTALL = "apt-get install -y bubblewrap"
 KEEPER = "import sys; sys.path.insert(0, '/inside'); from lemur_ray.sandbox.inside.keeper import main; main({})"
@@ -53,27 +52,22 @@ class BwrapBackend:
         return DrivenSandbox(BwrapHousing(program, spec), spec, self.capabilities)
 
 
-class BwrapHousing:
-    """The bubblewrap process in which one sandbox lives, with the process that controls it (the keeper). Starts both;
-    raises SandboxUnavailable if that fails. Interface: ``driven_sandbox.Housing``."""
+class BwrapHousing(keeper_client.Housing):
+    """The bubblewrap process in which one sandbox lives, with its keeper."""
 
     def __init__(self, program: str, spec: SandboxSpec) -> None:
-        self.spec = spec
-        library = {"PATH": f"{python_inside.INSIDE}/bin:{PATH}", **python_inside.environment()}
-        self.env: Mapping[str, str] = library if python()[0] and spec.rootfs is None else {}
+        packed = keeper_client.packed_trees(spec)
+        super().__init__(spec, python()[0])
         limits = spec.limits
-        packed = tree.pack([*([("/work", spec.tree)] if spec.tree else []), *spec.trees.items()])
-        self.slot = slots.take()
         self.errors: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115
-        self.cgroup: cgroup.Cgroup | None = None
         self.process: subprocess.Popen[bytes] | None = None
         ours, theirs = socket.socketpair()
         self.keeper = keeper_client.KeeperClient(ours)
-        self._kills_before = 0
         try:
             name = f"{os.geteuid()}-{self.slot.number}"
             memory = limits.memory_bytes + limits.disk_bytes + keeper_client.OURS_BYTES
             self.cgroup = cgroup.make(name, memory, limits.processes + 16)
+            self.summed = self.cgroup is not None
             groups = [str(folder) for folder in self.cgroup.folders] if self.cgroup else []
             self.slot.record(run=spec.run, cgroups=groups)
             command = self._command(program, theirs.fileno())
@@ -89,17 +83,14 @@ class BwrapHousing:
             theirs.close()
             start = slots.start_time(self.process.pid)
             self.slot.record(run=spec.run, process=[self.process.pid, start], cgroups=groups)
-            self._greet(packed)
+            try:
+                self.keeper.greet(packed)
+            except ConnectionLost as error:
+                raise SandboxUnavailable(self._start_error(error)) from error
         except BaseException:
             theirs.close()
             self.destroy()
             raise
-
-    def _greet(self, packed: bytes) -> None:
-        try:
-            self.keeper.greet(packed)
-        except ConnectionLost as error:
-            raise SandboxUnavailable(self._start_error(error)) from error
 
     def _start_error(self, error: Exception) -> str:
         assert self.process
@@ -167,7 +158,7 @@ class BwrapHousing:
         prefix, _ = python()
         if prefix:
             shown.append((prefix, python_inside.INSIDE))
-        for number, path in enumerate(self._mounts().values()):
+        for number, path in enumerate(self.mounts.values()):
             shown.append((path.resolve(), f"/base/mounts/{number}"))
         return shown, links
 
@@ -175,26 +166,15 @@ class BwrapHousing:
         pairs = python_inside.environment().items() if python()[0] else ()
         return [word for name, value in pairs for word in ("--setenv", name, value)]
 
-    def _mounts(self) -> dict[str, Path]:
-        prefix, _ = python()
-        own = {python_inside.INSIDE: prefix} if prefix and self.spec.rootfs is None else {}
-        return {**own, **self.spec.mounts}
-
     def begin(self) -> Connection:
-        self._kills_before = self.memory_kills()
         try:
-            return self.keeper.begin(self.spec, self._mounts(), self.cgroup is not None)
+            return super().begin()
         except SandboxDestroyed as error:
             raise SandboxDestroyed(self._start_error(error), "infra") from error
 
-    def memory_kills(self) -> int:
-        return self.cgroup.oom_kills() if self.cgroup else 0
-
-    def whose_end(self) -> Blame:
-        return keeper_client.whose_end(self.keeper, self.memory_kills() - self._kills_before)
-
     def destroy(self) -> None:
-        self.keeper.close()
+        if self.keeper:
+            self.keeper.close()
         if self.process:
             try:
                 self.process.wait(10.0)
@@ -212,13 +192,9 @@ class BwrapHousing:
             left |= not self.cgroup.remove()
         self.slot.release(left)
 
-    def hang_up(self) -> None:
-        self.keeper.hang_up()
-
     def abandon(self) -> None:
-        self.keeper.abandon()
+        super().abandon()
         self.errors.close()
-        self.slot.abandon()
 
 
 def python() -> tuple[Path | None, str]:

@@ -27,10 +27,10 @@ from lemur_ray.sandbox.backends import (
     python_inside,
     slots,
 )
-from lemur_ray.sandbox.backends.connection import Connection, ConnectionLost
-from lemur_ray.sandbox.backends.driven_sandbox import PATH, START_S, DrivenSandbox
-from lemur_ray.sandbox.inside import container_entry, kernel, syscall_filter, tree
-from lemur_ray.sandbox.sandbox import Blame, Capabilities, SandboxError, SandboxSpec, SandboxUnavailable
+from lemur_ray.sandbox.backends.connection import ConnectionLost
+from lemur_ray.sandbox.backends.driven_sandbox import DrivenSandbox
+from lemur_ray.sandbox.inside import container_entry, kernel, syscall_filter
+from lemur_ray.sandbox.sandbox import Capabilities, SandboxError, SandboxSpec, SandboxUnavailable
 
 CODE = "/inside"
 BOOT = f"import sys; sys.path.insert(0, '{CODE}'); from lemur_ray.sandbox.inside.container_entry import main; main()"
@@ -79,26 +79,16 @@ def remapped(info: Mapping[str, Any]) -> bool:
     return any(option.partition(",")[0] in ("name=userns", "name=rootless") for option in options)
 
 
-class DockerHousing:
-    """The container in which one sandbox lives, with the process that controls it (the keeper). Starts both; raises
-    SandboxUnavailable if that fails. Interface: ``driven_sandbox.Housing``."""
+class DockerHousing(keeper_client.Housing):
+    """The container in which one sandbox lives, with its keeper."""
 
     def __init__(self, spec: SandboxSpec, info: Mapping[str, Any]) -> None:
-        self.spec = spec
         self.image = docker_image.ensure(spec.image)
-        if self._mounts_python():
-            self.env: Mapping[str, str] = {"PATH": f"{python_inside.INSIDE}/bin:{PATH}", **python_inside.environment()}
-        else:
-            self.env = {}
-        packed = tree.pack([*([("/work", spec.tree)] if spec.tree else []), *spec.trees.items()])
+        packed = keeper_client.packed_trees(spec)
+        super().__init__(spec, python_inside.this_interpreter()[0] if self._needs_python() else None)
         self.summed = bool(info.get("MemoryLimit"))
-        """Whether the engine limits the summed memory; else the first process watches it."""
-        self.slot = slots.take()
         self.uid = 1000 if remapped(info) else self.slot.uid
         self.container = ""
-        self.cgroup: cgroup.Cgroup | None = None
-        self.keeper: keeper_client.KeeperClient | None = None
-        self._kills_before = 0
         try:
             docker_containers.reap()
             with self._listening() as listener:
@@ -108,8 +98,6 @@ class DockerHousing:
         except BaseException:
             self.destroy()
             raise
-
-    # Starting
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[socket.socket]:
@@ -147,7 +135,7 @@ class DockerHousing:
         spec, limits = self.spec, self.spec.limits
         shown = {container_entry.CHANNEL: self._channel_path()}
         shown[f"{CODE}/lemur_ray/sandbox/inside"] = Path(inside.__file__).parent
-        shown |= {f"{container_entry.MOUNTS}/{number}": path for number, path in enumerate(self._mounts().values())}
+        shown |= {f"{container_entry.MOUNTS}/{number}": path for number, path in enumerate(self.mounts.values())}
         if spec.rootfs is not None:
             shown[container_entry.ROOTFS] = spec.rootfs
         prefix, program = python_inside.this_interpreter()
@@ -180,7 +168,7 @@ class DockerHousing:
         )
 
     def _accepted(self, listener: socket.socket) -> socket.socket:
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + keeper_client.START_S
         while time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):
                 return listener.accept()[0]
@@ -216,27 +204,6 @@ class DockerHousing:
     def _needs_python(self) -> bool:
         return self.image.python != python_inside.VERSION
 
-    def _mounts_python(self) -> bool:
-        return self._needs_python() and self.spec.rootfs is None
-
-    def _mounts(self) -> dict[str, Path]:
-        own = {python_inside.INSIDE: python_inside.this_interpreter()[0]} if self._mounts_python() else {}
-        return {**own, **self.spec.mounts}
-
-    # See driven_sandbox.Housing
-
-    def begin(self) -> Connection:
-        assert self.keeper
-        self._kills_before = self.memory_kills()
-        return self.keeper.begin(self.spec, self._mounts(), self.summed)
-
-    def memory_kills(self) -> int:
-        return self.cgroup.oom_kills() if self.cgroup else 0
-
-    def whose_end(self) -> Blame:
-        assert self.keeper
-        return keeper_client.whose_end(self.keeper, self.memory_kills() - self._kills_before)
-
     def destroy(self) -> None:
         if self.keeper:
             self.keeper.close()
@@ -248,15 +215,6 @@ class DockerHousing:
                     docker_containers.possibly_left.add(self.container)
             self.container = ""
         self.slot.release()
-
-    def hang_up(self) -> None:
-        if self.keeper:
-            self.keeper.hang_up()
-
-    def abandon(self) -> None:
-        if self.keeper:
-            self.keeper.abandon()
-        self.slot.abandon()
 
 
 def call_filter() -> str:

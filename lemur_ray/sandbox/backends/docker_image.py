@@ -72,7 +72,8 @@ def packages(image: str = PLAIN) -> list[str]:
 def existing(image: str = PLAIN) -> Image | None:
     """The already built image for the current list of packages; None if the Docker engine has none. Raises
     SandboxUnavailable if the list or the engine is missing."""
-    return next((there for name in _names(image, packages(image)) if (there := _tagged(name)) is not None), None)
+    names = _names(image, packages(image)).values()
+    return next((there for name in names if (there := _tagged(name)) is not None), None)
 
 
 def repository(image: str) -> str:
@@ -80,8 +81,9 @@ def repository(image: str) -> str:
     return "lemur-sandbox" if image == PLAIN else f"lemur-sandbox-{image}"
 
 
-def _names(image: str, wanted: list[str]) -> list[str]:
-    return [f"{repository(image)}:{digest(method, wanted)}" for method in methods()]
+def _names(image: str, wanted: list[str]) -> dict[str, str]:
+    """Method -> name of the image that it builds."""
+    return {method: f"{repository(image)}:{digest(method, wanted)}" for method in methods()}
 
 
 def ensure(image: str = PLAIN) -> Image:
@@ -89,12 +91,11 @@ def ensure(image: str = PLAIN) -> Image:
     builds, others wait). Raises SandboxUnavailable if the list or the engine is missing, or the build fails."""
     if (there := existing(image)) is not None:
         return there
-    wanted = packages(image)
-    names = _names(image, wanted)
     with hold(slots.folder() / "image.lock", wait_s=None):
         if (there := existing(image)) is not None:  # another process built it meanwhile
             return there
-        return _build(wanted, dict(zip(methods(), names, strict=True)))
+        wanted = packages(image)
+        return _build(wanted, _names(image, wanted))
 
 
 def methods() -> list[str]:
@@ -127,10 +128,10 @@ def _build(wanted: list[str], names: dict[str, str]) -> Image:
     with tempfile.TemporaryDirectory(prefix="lemur-image-", dir=on_disk) as temp:
         archive = Path(temp) / "root.tar"
         for method, name in names.items():
-            started = time.monotonic()
-            log.warning("building the image %s of the Docker sandbox from %s (once; minutes)", name, SOURCES[method])
+            started, (make, packages_of) = time.monotonic(), MAKERS[method]
+            log.warning("building the image %s of the Docker sandbox from %s (once; minutes)", name, packages_of)
             try:
-                python, lacks = MAKERS[method](wanted, Path(temp), archive)
+                python, lacks = make(wanted, Path(temp), archive)
             except SandboxUnavailable as error:
                 if method == list(names)[-1]:
                     raise
@@ -144,9 +145,6 @@ def _build(wanted: list[str], names: dict[str, str]) -> Image:
             log.warning("built %s: %.0f MiB in %.0f s", name, size, time.monotonic() - started)
             return Image(name, python, frozenset(lacks))
     raise AssertionError("no method was left")
-
-
-SOURCES = {"debootstrap": "this machine's apt sources", "installed": "packages installed on this machine"}
 
 
 BOOTSTRAP = """
@@ -201,7 +199,11 @@ def _copy_installed(wanted: list[str], temp: Path, archive: Path) -> tuple[str, 
     return versions[0] if versions else "", left_out
 
 
-MAKERS = {"debootstrap": _bootstrap, "installed": _copy_installed}
+MAKERS = {
+    "debootstrap": (_bootstrap, "this machine's apt sources"),
+    "installed": (_copy_installed, "packages installed on this machine"),
+}
+"""Method -> (function that makes the archive, where its packages come from)."""
 
 
 def _tar_entry(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:

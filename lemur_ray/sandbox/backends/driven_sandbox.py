@@ -7,10 +7,11 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from lemur_ray.sandbox import exec_slots
 from lemur_ray.sandbox.backends.connection import Connection, ConnectionLost, ConnectionSilent
+from lemur_ray.sandbox.backends.keeper_client import PATH, START_S, Housing
 from lemur_ray.sandbox.backends.step_result import step_result
 from lemur_ray.sandbox.inside import tree, wire
 from lemur_ray.sandbox.output import HeadTail
@@ -28,46 +29,17 @@ from lemur_ray.sandbox.sandbox import (
 )
 from lemur_ray.sandbox.untrusted_output import Bounds, UntrustedData, has_shape, untrusted_json
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 QUIET = {"PAGER": "cat", "GIT_PAGER": "cat", "DEBIAN_FRONTEND": "noninteractive", "GIT_TERMINAL_PROMPT": "0"}
 WORK = "/work"
 """Folder of relative paths."""
 SLACK_S = 15.0
 """Seconds beyond a step's limit after which a first process without an answer counts as lost."""
-START_S = 60.0
 CLOSE_S = 10.0
 """Seconds that ``close`` waits for a call in another thread to end."""
 FILE_S = 60.0
 LISTING = Bounds(2 * 2**20, nodes=120_000, depth=3)
 CONTENT_TIMES = 4
 """Nominal size of all files in a listed tree, as a multiple of the disk limit (holes count)."""
-
-
-class Housing(Protocol):
-    """The process tree on the host in which a sandbox lives: a bubblewrap process or a container. ``env``: environment
-    variables of programs in it."""
-
-    env: Mapping[str, str]
-    """Environment variables that every program needs in this housing."""
-
-    def begin(self) -> Connection:
-        """Kill the present generation (all processes and files of the sandbox), if any, and start a new one. Returns
-        the connection to its first process. Raises SandboxDestroyed or ConnectionLost if none starts."""
-
-    def memory_kills(self) -> int:
-        """Number of processes that the kernel has killed so far for exceeding the sandbox's memory."""
-
-    def whose_end(self) -> Blame:
-        """Who is to blame for a broken connection: ``policy`` if the housing is intact, else ``infra``."""
-
-    def hang_up(self) -> None:
-        """Disconnect from the keeper; a call that waits in another thread then raises ConnectionLost."""
-
-    def destroy(self) -> None:
-        """End the sandbox: its keeper, processes and files; release its slot. Idempotent, never raises."""
-
-    def abandon(self) -> None:
-        """Close a forked child's descriptors; the parent keeps the housing."""
 
 
 class DrivenSandbox:
@@ -275,13 +247,9 @@ class DrivenSession:
 
     @property
     def alive(self) -> bool:
-        """Whether the session accepts another message; a reset of the sandbox ends it, too."""
         return not self._ended and self._sandbox.generation == self._generation
 
     def step(self, message: bytes, limits: Limits | None = None) -> ExecResult:
-        """Send one message and wait until the process reports that it has handled it, at most ``limits`` (default: the
-        sandbox's). ``alive`` becomes False if the process ended meanwhile. Raises SandboxError if it had ended before,
-        SandboxDestroyed if the sandbox had."""
         if not self.alive:
             raise SandboxError("this session has ended: start another one")
         limits = limits or self._sandbox.spec.limits
@@ -291,7 +259,6 @@ class DrivenSession:
         return result
 
     def close(self) -> None:
-        """End the process; idempotent."""
         if self.alive:
             self._ended = True
             with contextlib.suppress(SandboxError):

@@ -1,16 +1,20 @@
-"""The harness's client of a keeper (``inside/keeper.py``): requests new generations, and asks how one ended.
+"""The harness's client of a keeper (``inside/keeper.py``), and the housing, common to both backends, that it controls.
 
-Shared by both backends, which differ only in how they start a keeper."""
+The client requests new generations and asks how one ended. Backends differ only in how they start a keeper."""
 
 import socket
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from lemur_ray.sandbox.backends import cgroup, python_inside, slots
 from lemur_ray.sandbox.backends.connection import Connection, ConnectionLost
-from lemur_ray.sandbox.backends.driven_sandbox import START_S
+from lemur_ray.sandbox.inside import tree
 from lemur_ray.sandbox.sandbox import Blame, SandboxDestroyed, SandboxSpec
 
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+START_S = 60.0
 OVERHEAD = 3
 """Number of the harness's own processes that the kernel counts with the sandbox user's."""
 OURS_BYTES = 64 * 2**20
@@ -42,6 +46,11 @@ def whose_end(keeper: "KeeperClient", memory_kills: int) -> Blame:
         return "policy"
     ended = keeper.ended()
     return "infra" if ended is None or ended["killed"] else "policy"
+
+
+def packed_trees(spec: SandboxSpec) -> bytes:
+    """The files that are copied into a sandbox, for ``greet``. Raises FileNotFoundError, ValueError (``tree.pack``)."""
+    return tree.pack([*([("/work", spec.tree)] if spec.tree else []), *spec.trees.items()])
 
 
 class KeeperFailed(ConnectionLost):
@@ -106,3 +115,58 @@ class KeeperClient(Connection):
             return self.ask({"op": "ended"}, timeout_s=5.0)
         except ConnectionLost:
             return None
+
+
+class Housing:
+    """The process tree on the host in which a sandbox lives, a bubblewrap process or a container. A subclass starts it
+    and its ``keeper``; it raises SandboxUnavailable if that fails."""
+
+    def __init__(self, spec: SandboxSpec, own_python: Path | None) -> None:
+        """``own_python``: folder of this machine's Python to mount, None if the sandbox's system has the version."""
+        mounts_python = own_python is not None and spec.rootfs is None
+        self.spec = spec
+        self.env: Mapping[str, str] = {}
+        """Environment variables that every program needs in this housing."""
+        self.mounts: dict[str, Path] = {}
+        """Path inside -> folder of this machine."""
+        if own_python and mounts_python:
+            self.env = {"PATH": f"{python_inside.INSIDE}/bin:{PATH}", **python_inside.environment()}
+            self.mounts[python_inside.INSIDE] = own_python
+        self.mounts |= spec.mounts
+        self.slot = slots.take()
+        self.cgroup: cgroup.Cgroup | None = None
+        self.summed = False
+        """Whether the summed memory is limited from outside; else the first process watches it."""
+        self.keeper: KeeperClient | None = None
+        self._kills_before = 0
+
+    def begin(self) -> Connection:
+        """Kill the present generation (all processes and files of the sandbox), if any, and start a new one. Returns
+        the connection to its first process. Raises SandboxDestroyed or ConnectionLost if none starts."""
+        assert self.keeper
+        self._kills_before = self.memory_kills()
+        return self.keeper.begin(self.spec, self.mounts, self.summed)
+
+    def memory_kills(self) -> int:
+        """Number of processes that the kernel has killed so far for exceeding the sandbox's memory."""
+        return self.cgroup.oom_kills() if self.cgroup else 0
+
+    def whose_end(self) -> Blame:
+        """Who is to blame for a broken connection."""
+        assert self.keeper
+        return whose_end(self.keeper, self.memory_kills() - self._kills_before)
+
+    def hang_up(self) -> None:
+        """Disconnect from the keeper; a call that waits in another thread then raises ConnectionLost."""
+        if self.keeper:
+            self.keeper.hang_up()
+
+    def destroy(self) -> None:
+        """End the sandbox: its keeper, processes and files; release its slot. Idempotent, never raises."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Close a forked child's descriptors; the parent keeps the housing."""
+        if self.keeper:
+            self.keeper.abandon()
+        self.slot.abandon()

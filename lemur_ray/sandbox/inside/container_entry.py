@@ -10,7 +10,7 @@ import socket
 import traceback
 from typing import Any
 
-from lemur_ray.sandbox.inside import keeper, kernel
+from lemur_ray.sandbox.inside import keeper, kernel, root
 from lemur_ray.sandbox.inside.wire import Pipe
 
 CHANNEL, ROOTFS, MOUNTS = "/channel", "/rootfs", "/mounts"
@@ -67,10 +67,5 @@ def _show(source: str, target: str) -> None:
     if os.path.islink(source):
         os.symlink(os.readlink(source), target)
         return
-    if os.path.isdir(source):
-        os.makedirs(target)
-    else:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "x"):
-            pass
+    root.mount_point(source, target)
     kernel.mount(source, target, None, kernel.BIND | kernel.REC)

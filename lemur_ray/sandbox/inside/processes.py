@@ -38,16 +38,19 @@ def listed(proc: str, dead: bool = False) -> list[Process]:
     for name in os.listdir(proc):
         if not name.isdigit() or name == "1":
             continue
-        try:
-            with open(f"{proc}/{name}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if fields[0] in (b"Z", b"X") and not dead:
+        fields = _read(f"{proc}/{name}/stat").rpartition(b")")[2].split()
+        if not fields or (fields[0] in (b"Z", b"X") and not dead):
             continue
         cpu = sum(int(field) for field in fields[11:15]) / TICKS
         processes.append(Process(int(name), int(fields[3]), cpu, int(fields[19]), fields[0] == b"R"))
     return processes
+
+
+def _read(path: str) -> bytes:
+    """Content of a file about a process; empty if the process is gone."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(path, "rb") as file:
+        return file.read()
+    return b""
 
 
 def used_s(proc: str) -> float:
@@ -146,11 +149,8 @@ def heaviest(proc: str, limit_bytes: int, own_network: bool = True) -> int | Non
             return max(held, key=lambda pid: held[pid], default=None)
     sizes = {}
     for process in listed(proc):
-        try:
-            with open(f"{proc}/{process.pid}/statm", "rb") as file:
-                sizes[process.pid] = int(file.read().split()[1]) * PAGE
-        except (FileNotFoundError, ProcessLookupError):
-            continue
+        if fields := _read(f"{proc}/{process.pid}/statm").split():
+            sizes[process.pid] = int(fields[1]) * PAGE
     if sum(sizes.values()) <= limit_bytes:
         return None
     shares = {pid: _share(proc, pid) for pid in sizes}
@@ -178,14 +178,8 @@ def _sockets_of(proc: str, pid: int) -> int:
 
 def _share(proc: str, pid: int) -> int:
     """Proportional set size of a process in bytes: shared pages are divided among their users."""
-    try:
-        with open(f"{proc}/{pid}/smaps_rollup", "rb") as file:
-            for line in file:
-                if line.startswith(b"Pss:"):
-                    return int(line.split()[1]) * 1024
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return 0
+    lines = _read(f"{proc}/{pid}/smaps_rollup").splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(b"Pss:")), 0)
 
 
 def waited_s(proc: str, pid: int) -> float:
@@ -194,11 +188,8 @@ def waited_s(proc: str, pid: int) -> float:
     longest = 0
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for thread in os.listdir(f"{proc}/{pid}/task"):
-            with (
-                contextlib.suppress(FileNotFoundError, ProcessLookupError, IndexError),
-                open(f"{proc}/{pid}/task/{thread}/schedstat", "rb") as file,
-            ):
-                longest = max(longest, int(file.read().split()[1]))
+            with contextlib.suppress(IndexError):
+                longest = max(longest, int(_read(f"{proc}/{pid}/task/{thread}/schedstat").split()[1]))
     return longest / 1e9
 
 

@@ -77,16 +77,21 @@ def _kept(source: str, copy: str) -> str:
     return copy
 
 
-def _show(source: str, target: str, hidden: str = "") -> None:
-    """Mount ``source`` read-only at ``target``. The list of mounts reveals the host path of a bind mount. With
-    ``hidden`` (the base, which gets an empty folder) an overlay mount is used instead, which shows the path in the
-    base; if the kernel supports none (before 5.11, or on two other overlays), the folder is bound."""
+def mount_point(source: str, target: str) -> None:
+    """Create the folder or the empty file ``target`` at which ``source`` can be mounted, with its folders."""
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
     else:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "a"):
             pass
+
+
+def _show(source: str, target: str, hidden: str = "") -> None:
+    """Mount ``source`` read-only at ``target``. The list of mounts reveals the host path of a bind mount. With
+    ``hidden`` (the base, which gets an empty folder) an overlay mount is used instead, which shows the path in the
+    base; if the kernel supports none (before 5.11, or on two other overlays), the folder is bound."""
+    mount_point(source, target)
     if hidden and os.path.isdir(source):
         with contextlib.suppress(OSError):
             os.makedirs(f"{hidden}/none", exist_ok=True)

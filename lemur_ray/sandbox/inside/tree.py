@@ -9,6 +9,7 @@ import json
 import os
 import stat
 import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 Entry = tuple[str, str, int, int, int | str]
@@ -97,26 +98,17 @@ def digest(root: str, work: Work | None = None) -> str:
     """SHA-256 (hex) over names, modes, contents and link targets of everything below ``root``; times are excluded, and
     mounted file systems count as a name only. ``work``: budget, whose excess raises OSError; None: no limit."""
     total = hashlib.sha256()
-    device = os.lstat(root).st_dev
-    pending = [root]
-    while pending:
-        folder = pending.pop()
-        with os.scandir(folder) as scanned:
-            children = sorted(scanned, key=lambda child: child.name)
-        for child in children:
-            info = child.stat(follow_symlinks=False)
-            name = os.fsencode(os.path.relpath(child.path, root))
-            total.update(b"%d %s %o " % (len(name), name, info.st_mode))
-            if info.st_dev != device:
-                total.update(b"mount\n")
-            elif stat.S_ISDIR(info.st_mode):
-                pending.append(child.path)
-            elif stat.S_ISLNK(info.st_mode):
-                total.update(os.fsencode(os.readlink(child.path)) + b"\n")
-            elif stat.S_ISREG(info.st_mode):
-                if work:
-                    work.one(info.st_size)
-                total.update(_content(child.path))
+    for path, info, is_mount in _walk(root):
+        name = os.fsencode(os.path.relpath(path, root))
+        total.update(b"%d %s %o " % (len(name), name, info.st_mode))
+        if is_mount:
+            total.update(b"mount\n")
+        elif stat.S_ISLNK(info.st_mode):
+            total.update(os.fsencode(os.readlink(path)) + b"\n")
+        elif stat.S_ISREG(info.st_mode):
+            if work:
+                work.one(info.st_size)
+            total.update(_content(path))
     return total.hexdigest()
 
 
@@ -126,30 +118,38 @@ def entries(root: str, left_out: list[str], work: Work, most_bytes: int) -> list
     ``work`` is exceeded, or paths, hashes and link targets have more than ``most_bytes`` characters together."""
     listed: list[TreeEntry] = []
     size = 0
+    for place, info, _ in _walk(root, left_out):
+        path = "/" + os.path.relpath(place, root)
+        kind, content = _KINDS.get(stat.S_IFMT(info.st_mode), "?"), ""
+        if kind == "l":
+            content = os.readlink(place)
+        elif kind == "f":
+            work.one(info.st_size)
+            content = _content(place).hex()
+        work.one()
+        size += len(path) + len(content)
+        if size > most_bytes:
+            raise OSError(errno.E2BIG, f"a listing of more than {most_bytes} bytes")
+        listed.append((path, kind, stat.S_IMODE(info.st_mode), content))
+    return listed
+
+
+def _walk(root: str, left_out: Collection[str] = ()) -> Iterator[tuple[str, os.stat_result, bool]]:
+    """(path, status, whether another file system begins there) of everything below ``root``, each folder by name."""
     device = os.lstat(root).st_dev
     pending = [root]
     while pending:
         folder = pending.pop()
-        with os.scandir(folder) as children:
-            for child in children:
-                if folder == root and child.name in left_out:
-                    continue
-                info = child.stat(follow_symlinks=False)
-                path = "/" + os.path.relpath(child.path, root)
-                kind, content = _KINDS.get(stat.S_IFMT(info.st_mode), "?"), ""
-                if kind == "d" and info.st_dev == device:
-                    pending.append(child.path)
-                elif kind == "l":
-                    content = os.readlink(child.path)
-                elif kind == "f":
-                    work.one(info.st_size)
-                    content = _content(child.path).hex()
-                work.one()
-                size += len(path) + len(content)
-                if size > most_bytes:
-                    raise OSError(errno.E2BIG, f"a listing of more than {most_bytes} bytes")
-                listed.append((path, kind, stat.S_IMODE(info.st_mode), content))
-    return listed
+        with os.scandir(folder) as scanned:
+            children = sorted(scanned, key=lambda child: child.name)
+        for child in children:
+            if folder == root and child.name in left_out:
+                continue
+            info = child.stat(follow_symlinks=False)
+            is_mount = info.st_dev != device
+            if stat.S_ISDIR(info.st_mode) and not is_mount:
+                pending.append(child.path)
+            yield child.path, info, is_mount
 
 
 def _content(path: str) -> bytes:
