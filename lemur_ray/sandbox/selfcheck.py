@@ -29,48 +29,35 @@ def _sh(box: Sandbox, script: str) -> str:
     return box.exec(["bash", "-c", script], limits=Limits(time_s=5.0)).out.strip()
 
 
+def _prints(script: str, *expected: str) -> Callable[[Sandbox], bool]:
+    return lambda box: _sh(box, script) in expected
+
+
+def _fails(script: str, message: str) -> Callable[[Sandbox], bool]:
+    return lambda box: message in box.exec(["bash", "-c", script]).err
+
+
+_FULL = "No space left"
+_disk_is_full = _fails("cat /dev/zero > a; cat /dev/zero > b", _FULL)
 CHECKS: list[tuple[str, str, Callable[[Sandbox], bool]]] = [
-    ("a command runs", "", lambda box: _sh(box, "echo $((6 * 7))") == "42"),
+    ("a command runs", "", _prints("echo $((6 * 7))", "42")),
     ("python runs", "", lambda box: box.exec(["python3", "-c", "print('x' * 3)"]).out == "xxx\n"),
-    (
-        "processes are limited",
-        "pids_limit",
-        lambda box: "unavailable" in box.exec(["bash", "-c", "for i in $(seq 99); do sleep 9 & done"]).err,
-    ),
-    ("nothing is left of a step", "", lambda box: _sh(box, "ls -d /proc/[0-9]* | wc -l") in ("3", "4")),
-    (
-        "one process cannot take all memory",
-        "",
-        lambda box: "MemoryError" in box.exec(["python3", "-c", "'a' * (64 << 30)"]).err,
-    ),
-    (
-        "disk is limited",
-        "disk_quota",
-        lambda box: (
-            "No space left" in box.exec(["bash", "-c", "cat /dev/zero > a; cat /dev/zero > b"]).err
-            or int(_sh(box, "du -sm /work | cut -f1")) <= 9
-        ),
-    ),
-    (
-        "the number of files is limited",
-        "inode_quota",
-        lambda box: "No space left" in box.exec(["bash", "-c", "for i in $(seq 2000); do : > f$i; done"]).err,
-    ),
+    ("processes are limited", "pids_limit", _fails("for i in $(seq 99); do sleep 9 & done", "unavailable")),
+    ("nothing is left of a step", "", _prints("ls -d /proc/[0-9]* | wc -l", "3", "4")),
+    ("one process cannot take all memory", "", _fails("python3 -c \"'a' * (64 << 30)\"", "MemoryError")),
+    ("disk is limited", "disk_quota", lambda box: _disk_is_full(box) or int(_sh(box, "du -sm /work | cut -f1")) <= 9),
+    ("the number of files is limited", "inode_quota", _fails("for i in $(seq 2000); do : > f$i; done", _FULL)),
     ("time is limited", "", lambda box: box.exec(["sleep", "60"], limits=Limits(time_s=1.0)).timed_out),
     ("output is limited", "", lambda box: box.exec(["yes"]).truncated),
     (
         "no network",
         "network_none",
-        lambda box: _sh(box, "timeout 2 bash -c 'echo > /dev/tcp/8.8.8.8/53' 2>/dev/null && echo open") == "",
+        _prints("timeout 2 bash -c 'echo > /dev/tcp/8.8.8.8/53' 2>/dev/null && echo open", ""),
     ),
-    ("the first process cannot be looked into", "", lambda box: _sh(box, "cat /proc/1/environ 2>/dev/null") == ""),
-    (
-        "no tracing",
-        "seccomp",
-        lambda box: _sh(box, "python3 -c 'import ctypes; print(ctypes.CDLL(None).ptrace(0, 0, 0, 0))'") == "-1",
-    ),
-    ("no way to more rights", "", lambda box: _sh(box, "unshare -Ur id -u 2>/dev/null") == ""),
-    ("the system is read-only", "", lambda box: _sh(box, "touch /usr/x 2>/dev/null && echo wrote") == ""),
+    ("the first process cannot be looked into", "", _prints("cat /proc/1/environ 2>/dev/null", "")),
+    ("no tracing", "seccomp", _prints("python3 -c 'import ctypes; print(ctypes.CDLL(None).ptrace(0, 0, 0, 0))'", "-1")),
+    ("no way to more rights", "", _prints("unshare -Ur id -u 2>/dev/null", "")),
+    ("the system is read-only", "", _prints("touch /usr/x 2>/dev/null && echo wrote", "")),
 ]
 
 

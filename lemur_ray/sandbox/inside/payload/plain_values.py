@@ -13,6 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 DEEPEST = 50
+_SCALARS: dict[str, Any] = {
+    "int": lambda digits: int(digits, 16),
+    "float": float.fromhex,
+    "complex": lambda parts: complex(*map(float.fromhex, parts)),
+    "bytes": bytes.fromhex,
+    "Decimal": decimal.Decimal,
+}
 _BACK: dict[str, Any] = {
     "list": list,
     "tuple": tuple,
@@ -84,16 +91,8 @@ def decode(plain: Any, depth: int = 0, kept: Callable[[Any], Any] | None = None)
             return None
         if (kind == "bool" and type(content) is bool) or (kind == "str" and type(content) is str):
             return content
-        if kind == "int":
-            return int(content, 16)
-        if kind == "float":
-            return float.fromhex(content)
-        if kind == "complex":
-            return complex(*(float.fromhex(part) for part in content))
-        if kind == "bytes":
-            return bytes.fromhex(content)
-        if kind == "Decimal":
-            return decimal.Decimal(content)
+        if kind in _SCALARS:
+            return _SCALARS[kind](content)
         if kind == "Fraction":
             # As ``encode`` writes it: an exponent would make a number of any size out of a few letters.
             numerator, _, denominator = content.partition("/")
