@@ -20,8 +20,6 @@ _SITE_FILE = "search/search_index.json"
 """File of a built site; a folder that has it may be replaced by a new site."""
 COLUMNS = 100
 """Width of help texts, in characters."""
-SECTIONS = {"Guides": "guides", "Decisions": "decisions", "Log": "log"}
-"""Sections of the navigation whose pages are the files of a folder of docs/."""
 FIRST_GUIDES = ("library", "agents", "training", "instruct", "serving")
 _OUTWARD_LINK = re.compile(
     r"\[([^\]]*)\]\((?:\.\./)+((?!docs/|guides/|decisions/|log/)[A-Za-z.][^)#]*?)/?(?:#[^)]*)?\)"
@@ -61,19 +59,19 @@ def build(out: Path) -> Path:
 
 def on_config(config: Any) -> Any:
     """Hook of mkdocs: set the navigation (``config.nav``) from the files in docs/ and the commands."""
-    docs = Path(config.docs_dir)
-    guides = sorted(path.stem for path in (docs / "guides").glob("*.md"))
-    guides.sort(key=lambda name: FIRST_GUIDES.index(name) if name in FIRST_GUIDES else len(FIRST_GUIDES))
-    files = {title: sorted(path.name for path in (docs / name).glob("*.md")) for title, name in SECTIONS.items()}
-    files["Guides"] = [f"{name}.md" for name in guides]
-    sections: dict[str, list[Any]] = {
-        title: [f"{SECTIONS[title]}/{name}" for name in names] for title, names in files.items()
+    pages = {
+        folder: [
+            f"{folder}/{name}.md" for name in sorted(path.stem for path in Path(config.docs_dir, folder).glob("*.md"))
+        ]
+        for folder in ("guides", "decisions", "log")
     }
+    first = [f"guides/{name}.md" for name in FIRST_GUIDES]
+    pages["guides"].sort(key=lambda page: first.index(page) if page in first else len(first))
     commands = [{f"lemur {name}": f"reference/commands/{name}.md"} for name in COMMANDS]
     reference = [{"Python": "reference/python.md"}, "formats.md", {"Commands": commands}]
     config.nav = [
-        {"Quickstart": "index.md"}, {"Guides": sections["Guides"]}, {"Reference": reference},
-        {"Inside": ["house.md", {"Decisions": sections["Decisions"]}, {"Log": ["log.md", *sections["Log"]]}]},
+        {"Quickstart": "index.md"}, {"Guides": pages["guides"]}, {"Reference": reference},
+        {"Inside": ["house.md", {"Decisions": pages["decisions"]}, {"Log": ["log.md", *pages["log"]]}]},
     ]  # fmt: skip
     return config
 

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+Change = Callable[[], Callable[[bytes], bytes]]
+"""Called before an HTML file is read; returns a function from its content to what is sent."""
+
 
 class Files(http.server.SimpleHTTPRequestHandler):
     """HTTP request handler that sends files of a folder, without logging and with caching disabled."""
 
-    change: Callable[[], Callable[[bytes], bytes]] | None = None
-    """Called before an HTML file is read; returns a function from its content to what is sent. None: no change."""
-
-    def __init__(
-        self, *args: Any, change: Callable[[], Callable[[bytes], bytes]] | None = None, **options: Any
-    ) -> None:
+    def __init__(self, *args: Any, change: Change | None = None, **options: Any) -> None:
         self.change = change
         super().__init__(*args, **options)
 
@@ -54,11 +52,8 @@ class _Server(http.server.ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def server(
-    folder: Path, host: str, port: int, change: Callable[[], Callable[[bytes], bytes]] | None = None
-) -> http.server.ThreadingHTTPServer:
+def server(folder: Path, host: str, port: int, change: Change | None = None) -> http.server.ThreadingHTTPServer:
     """An HTTP server of the files in ``folder`` that already listens; call ``serve_forever``. Port 0: any free one.
-    ``change``: called for each HTML file, returns the function that its content is passed through; None: no change.
-    Raises OSError if the port is taken."""
+    ``change``: applied to HTML files; None: no change. Raises OSError if the port is taken."""
     handler = functools.partial(Files, directory=str(folder), change=change)
     return _Server((host, port), handler)
