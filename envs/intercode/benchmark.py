@@ -1,7 +1,7 @@
 """The benchmarks ``intercode/sql``, ``bash``, ``ctf`` and ``python``: options, requirements, tasks."""
 
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 from envs.intercode.recording import RUNS, question_of, read_recording, recorded_tasks, recorded_with
 from envs.intercode.run_notes import about, protocol
+from envs.intercode.sql.tasks import load_spider_tasks, load_sql_tasks, spider_notes
+from envs.intercode.tasks import load_bash_tasks, load_ctf_tasks, load_python_tasks
 from envs.outside_data import SOURCES, required
-from lemur_ray.agents.trajectory import Episode, Task
+from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option, location_option
 from lemur_ray.benchmarks.needs import LOOK_S, Requirement, requirement_of
 from lemur_ray.benchmarks.resource_request import COMMANDS, PROGRAMS
@@ -52,10 +54,8 @@ def _sql_needs(options: Any, request: EvaluationRequest) -> list[Requirement]:
     server = options.engine != "sqlite"
     if request.data is None and not server and request.recording is None:
         return []
-    return [
-        *_files("sql", request),
-        *([requirement_of("engine", partial(_connected, options.engine))] if server else []),
-    ]
+    engine = [requirement_of("engine", partial(_connected, options.engine))] if server else []
+    return [*_files("sql", request), *engine]
 
 
 def _connected(engine: str) -> None:
@@ -128,13 +128,9 @@ class SqlOptions:
 def _sql(options: SqlOptions, request: EvaluationRequest) -> list[Task]:
     shared: dict[str, Any] = {"reward": options.reward, "handicap": options.handicap, "prompt": request.prompt}
     if request.data is None:
-        from envs.intercode.sql.sample_tasks import load_sql_tasks
-
         if options.engine != "sqlite" or request.recording is not None:
             raise ValueError("a recording, or an engine besides sqlite, needs InterCode's data: say where, --data DIR")
         return load_sql_tasks(**shared)
-    from envs.intercode.sql.spider import load_spider_tasks
-
     server = ""
     if options.engine != "sqlite":
         from envs.intercode.sql.mysql_server import reader_url
@@ -145,14 +141,10 @@ def _sql(options: SqlOptions, request: EvaluationRequest) -> list[Task]:
 
 
 def _bash(options: BashOptions, request: EvaluationRequest) -> Iterable[Task]:
-    from envs.intercode.shell.bash_tasks import load_bash_tasks
-
     return load_bash_tasks(request.data_folder(DATA), compat=options.compat, rootfs=options.rootfs)
 
 
 def _ctf(options: CodeOptions, request: EvaluationRequest) -> Iterable[Task]:
-    from envs.intercode.shell.ctf_tasks import load_ctf_tasks
-
     # Recorded runs were graded with the published golds, and recorded submissions are graded without running anything.
     recorded = request.recording is not None
     files = not (recorded and request.mode == "grading")
@@ -160,19 +152,11 @@ def _ctf(options: CodeOptions, request: EvaluationRequest) -> Iterable[Task]:
 
 
 def _python(options: CodeOptions, request: EvaluationRequest) -> Iterable[Task]:
-    from envs.intercode.python_tasks import load_python_tasks
-
     # Recorded runs were graded with upstream's faults.
     return load_python_tasks(request.data_folder(DATA), compat=options.compat or request.recording is not None)
 
 
 Options = TypeVar("Options", bound=CodeOptions)
-
-
-def _sandboxed(
-    load: Callable[[Options, EvaluationRequest], Iterable[Task]], options: Options, request: EvaluationRequest
-) -> Iterator[Task]:
-    return in_sandbox(_as_recorded(load(options, request), request), options)
 
 
 def _as_recorded(tasks: Iterable[Task], request: EvaluationRequest) -> list[Task]:
@@ -183,8 +167,8 @@ def _as_recorded(tasks: Iterable[Task], request: EvaluationRequest) -> list[Task
 
 
 def _sql_identity(options: SqlOptions, request: EvaluationRequest) -> dict[str, Any]:
-    asked_for = {"reward": options.reward, "handicap": options.handicap}
-    return {**asked_for, "engine_kind": _kind(options.engine), "compat": options.compat}
+    identity = {name: getattr(options, name) for name in ("reward", "handicap", "compat")}
+    return {**identity, "engine_kind": _kind(options.engine)}
 
 
 def _database(task: Task) -> str:
@@ -192,16 +176,9 @@ def _database(task: Task) -> str:
     return task.id.split("-")[1] if task.id.startswith("spider-") else ""
 
 
-def _sql_notes(episodes: Iterable[Episode]) -> Mapping[str, Any]:
-    from envs.intercode.sql.spider import spider_notes
-
-    return spider_notes(list(episodes))
-
-
 def _details(kind: str, **own: Any) -> BenchmarkDetails:
-    shared = {"opening": question_of, "recording_format": recorded_with(), "published_runs": RUNS, "about": about(kind)}
-    shared["protocol"] = protocol(kind)
-    return BenchmarkDetails(**{**shared, **own})
+    own = {"recording_format": recorded_with(), **own}
+    return BenchmarkDetails(opening=question_of, published_runs=RUNS, about=about(kind), protocol=protocol(kind), **own)
 
 
 def _of_programs(
@@ -210,7 +187,7 @@ def _of_programs(
     """A benchmark whose actions run in a sandbox. ``own``: arguments of its ``BenchmarkDetails``."""
     return Benchmark(
         options,
-        partial(_sandboxed, load),
+        lambda options, request: in_sandbox(_as_recorded(load(options, request), request), options),
         {"full": 512, "brief": 512},
         needs=partial(_needs, kind),
         min_step_s=PROGRAM_S if kind == "python" else COMMAND_S,
@@ -223,21 +200,11 @@ def _of_programs(
 
 BENCHMARKS: dict[str, Benchmark[Any]] = {
     "bash": _of_programs(
-        "bash",
-        BashOptions,
-        _bash,
-        departures=bash_departures,
-        size="200",
+        "bash", BashOptions, _bash, departures=bash_departures, size="200", settings={"compat": True},
         recording_format=recorded_with(reward_tolerance=0.011),
-        settings={"compat": True},
     ),
     "ctf": _of_programs(
-        "ctf",
-        CodeOptions,
-        _ctf,
-        departures=ctf_departures,
-        size="76 (100 with --compat)",
-        settings={"compat": True},
+        "ctf", CodeOptions, _ctf, departures=ctf_departures, size="76 (100 with --compat)", settings={"compat": True},
         replay_mode="grading",
     ),
     "python": _of_programs("python", CodeOptions, _python, size="974"),
@@ -250,11 +217,6 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         min_step_s=QUERY_S,
         has_hints=True,
         sources=SOURCES["intercode/sql"],
-        details=_details(
-            "sql",
-            cluster=_database,
-            size="1028 (50 without data)",
-            notes=_sql_notes,
-        ),
+        details=_details("sql", cluster=_database, size="1028 (50 without data)", notes=spider_notes),
     ),
-}
+}  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 import ray
 
 from envs.intercode.sql.sample_database import build_sample
-from envs.intercode.sql.sample_tasks import load_sql_tasks
+from envs.intercode.sql.tasks import load_sql_tasks
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Outcome, Task

@@ -15,8 +15,8 @@ from envs.intercode.sql import prompts as sql_prompts
 from envs.intercode.sql.reply import parse_sql
 from envs.intercode.sql.sample_database import build_sample
 from envs.intercode.sql.sample_questions import LEVELS, templates
-from envs.intercode.sql.sample_tasks import load_sql_tasks
 from envs.intercode.sql.sqlite_engine import Rows, SqliteDatabase
+from envs.intercode.sql.tasks import load_sql_tasks
 from lemur_ray.agents.baselines.scripted import ExpertPolicy, RandomPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome, Task

@@ -10,7 +10,6 @@ The same machine gives the same bytes."""
 
 import ast
 import contextlib
-import hashlib
 import os
 import re
 import sqlite3
@@ -55,11 +54,6 @@ def build_sample(path: Path, dpkg_status: Path = DPKG_STATUS, stdlib: Path | Non
     finally:
         half.unlink(missing_ok=True)
     return path
-
-
-def content_hash(path: Path) -> str:
-    """The first 16 hex digits of the SHA-256 of a file's content."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _installed_packages(status: Path) -> Iterator[dict[str, str]]:

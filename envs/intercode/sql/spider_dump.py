@@ -5,7 +5,6 @@ columns get a collation that ignores case and trailing blanks, as utf8mb4_genera
 
 import contextlib
 import gzip
-import hashlib
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from typing import Any
 
 from envs.intercode.sql.engine import Row
 from envs.intercode.sql.sqlite_worker import COLLATION, create_collation
+from lemur_ray.benchmarks.rows import content_digest
 
 CATALOGUE = "catalogue.json"
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "b": "\b"}
@@ -70,7 +70,7 @@ def sqlite_databases(dump: Path, into: Path) -> Path:
     """Convert ``dump`` (gzip) to SQLite files in the folder ``into/<hash of the dump>``, atomically, unless it exists.
     Returns the folder, which also has ``catalogue.json``: database -> table -> rows of DESCRIBE. Raises
     FileNotFoundError, ValueError that names file and line, OSError if another file has the folder's name."""
-    folder = into / dump_id(dump)
+    folder = into / content_digest(str(dump))
     if (folder / CATALOGUE).is_file():
         return folder
     into.mkdir(parents=True, exist_ok=True)
@@ -87,11 +87,6 @@ def sqlite_databases(dump: Path, into: Path) -> Path:
     finally:
         shutil.rmtree(half, ignore_errors=True)
     return folder
-
-
-def dump_id(dump: Path) -> str:
-    """The first 16 hex digits of the SHA-256 of the dump file."""
-    return hashlib.sha256(dump.read_bytes()).hexdigest()[:16]
 
 
 def _convert(dump: Path, folder: Path) -> dict[str, dict[str, list[Row]]]:

@@ -14,9 +14,9 @@ import pytest
 from envs.intercode.benchmark import BENCHMARKS, BashOptions
 from envs.intercode.recording import read_recording, recorded_with
 from envs.intercode.shell.bash_env import cut_as_recorded
-from envs.intercode.shell.bash_tasks import load_bash_tasks
 from envs.intercode.shell.bash_tree import make_tree
 from envs.intercode.shell.shell_reply import parse_bash, parse_ctf
+from envs.intercode.tasks import load_bash_tasks
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey
 from lemur_ray.benchmarks.contract import EvaluationRequest

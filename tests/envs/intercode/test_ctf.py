@@ -10,7 +10,7 @@ import pytest
 
 from envs.intercode.benchmark import BENCHMARKS, CodeOptions
 from envs.intercode.recording import read_recording, recorded_with
-from envs.intercode.shell.ctf_tasks import CORRECTED_GOLDS, NOT_OFFLINE, load_ctf_tasks
+from envs.intercode.tasks import CORRECTED_GOLDS, NOT_OFFLINE, load_ctf_tasks
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome

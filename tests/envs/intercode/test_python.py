@@ -11,8 +11,8 @@ import gymnasium
 import pytest
 
 from envs.intercode.benchmark import BENCHMARKS, CodeOptions
-from envs.intercode.python_tasks import load_python_tasks, name_under_test
 from envs.intercode.recording import read_recording, recorded_with
+from envs.intercode.tasks import load_python_tasks, name_under_test
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey
 from lemur_ray.benchmarks.contract import EvaluationRequest

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from envs.intercode.sql.engine import Rows
-from envs.intercode.sql.spider import load_spider_tasks
 from envs.intercode.sql.sql_env import open_database
+from envs.intercode.sql.tasks import load_spider_tasks
 from tests.conftest import ROOT
 from tests.envs.intercode.mariadb_server import running
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from envs.intercode.sql.sample_database import build_sample
-from envs.intercode.sql.sample_tasks import load_sql_tasks
+from envs.intercode.sql.tasks import load_sql_tasks
 from lemur_ray.agents.messages import Policy, Sampling
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.rollout.actors.on_ray import RayPool

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from envs.intercode.recording import read_recording, recorded_tasks, recorded_with
-from envs.intercode.sql.spider import load_spider_tasks
+from envs.intercode.sql.tasks import load_spider_tasks
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.rollout.actors.on_ray import RayPool

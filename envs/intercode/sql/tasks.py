@@ -1,26 +1,34 @@
-"""Tasks of InterCode-SQL as published: 1034 questions of Spider about 20 databases.
+"""Tasks of InterCode-SQL: the 1034 published questions of Spider about 20 databases, and those of the sample database.
 
-The data (CC BY-SA 4.0) is not part of this project: ``DATA/intercode/sql``."""
+Spider's data (CC BY-SA 4.0) is not part of this project: ``DATA/intercode/sql``. The sample database needs no data."""
 
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from envs.intercode.sql.mysql_dialect import mysql_refuses
-from envs.intercode.sql.prompts import Prompt
-from envs.intercode.sql.sample_tasks import BENCHMARK, ENV_ID, MAX_TURNS
-from envs.intercode.sql.spider_dump import CATALOGUE, dump_id, sqlite_databases
+from envs.intercode.sql.prompts import PROMPTS, Prompt
+from envs.intercode.sql.sample_database import build_sample
+from envs.intercode.sql.sample_questions import ask_all
+from envs.intercode.sql.spider_dump import CATALOGUE, sqlite_databases
+from envs.intercode.sql.sqlite_engine import Rows, SqliteDatabase
+from envs.intercode.tasks import read_entries
 from envs.outside_data import required
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
+from lemur_ray.benchmarks.rows import content_digest
 from lemur_ray.grading.sql import Reward
 from lemur_ray.host.home import lemur_home
-from lemur_ray.host.json_files import read_json
 from lemur_ray.storage.bundles.host_path import HostPath
 
 log = logging.getLogger(__name__)
 
+BENCHMARK = "intercode/sql"
+ENV_ID = "envs:lemur/InterCodeSQL-v0"
+MAX_TURNS = 10
+MIN_SAMPLE_TASKS = 40
 EMPTY_DATABASE = "wta_1"
 """A database whose tables are empty in the dump: any query that returns nothing, or counts 0, is right (62 tasks)."""
 
@@ -39,11 +47,15 @@ def load_spider_tasks(
     Six tasks whose golds MySQL rejects are left out. With ``compat`` they stay, with no rows as their answer.
     ``reward``: iou or tau; ``handicap``: show all tables. Raises FileNotFoundError with the command that fetches the
     data, ValueError that names file and place."""
-    questions = _questions(required(data, "intercode/sql/ic_spider_dev.json.gz"))
+    fields = ("db", "gold", "query", "hardness")
+    questions = read_entries(
+        required(data, "intercode/sql/ic_spider_dev.json.gz"), "the texts db, gold, query and hardness", fields,
+        lambda one: all(map(one.get, fields)),
+    )  # fmt: skip
     dump = required(data, "intercode/sql/ic_spider_dbs.sql.gz")
     folder = None if server else sqlite_databases(dump, scratch or lemur_home() / "intercode" / "spider")
     known = set(json.loads((folder / CATALOGUE).read_text(encoding="utf-8"))) if folder else None
-    shared: dict[str, Any] = {"database_id": dump_id(dump), "max_steps": MAX_TURNS, "reward": reward}
+    shared: dict[str, Any] = {"database_id": content_digest(str(dump)), "max_steps": MAX_TURNS, "reward": reward}
     shared |= {"handicap": handicap, "prompt": prompt, "compat": compat, "server": server}
     tasks, left_out = [], []
     for index, entry in enumerate(questions):
@@ -74,12 +86,37 @@ def spider_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
     return {f"success_rate_without_{EMPTY_DATABASE}": solved / len(rest)}
 
 
-def _questions(path: Path) -> list[dict[str, str]]:
-    entries = read_json(path)
-    for number, entry in enumerate(entries if isinstance(entries, list) else [None]):
-        wrong = not isinstance(entry, dict) or any(
-            not isinstance(entry.get(key), str) or not entry[key] for key in ("db", "gold", "query", "hardness")
-        )
-        if wrong:
-            raise ValueError(f"{path}, task {number}: expected an object with the texts db, gold, query and hardness")
-    return entries
+def load_sql_tasks(
+    limit: int | None = None,
+    *,
+    reward: Reward = "iou",
+    handicap: bool = False,
+    prompt: Prompt = "full",
+    database: Path | None = None,
+) -> list[Task]:
+    """The first ``limit`` (None: all) questions about the sample database, which is built if necessary. ``reward``: iou
+    or tau; ``handicap``: show all tables. Raises ValueError for a limit below 1, an unknown prompt, or a machine whose
+    data answers too few questions."""
+    if limit is not None and limit < 1:
+        raise ValueError(f"{limit} tasks of {BENCHMARK} asked for: an evaluation needs at least one")
+    if prompt not in PROMPTS:
+        raise ValueError(f"prompt {prompt!r}: expected one of {', '.join(PROMPTS)}")
+    path = build_sample(database or lemur_home() / "intercode" / "sample.sqlite")
+    with closing(SqliteDatabase(path)) as source:
+        questions = ask_all(lambda query: _rows(source, query))
+    if len(questions) < MIN_SAMPLE_TASKS:
+        raise ValueError(f"{path}: its data answers {len(questions)} questions, expected at least {MIN_SAMPLE_TASKS}")
+    shared = {"database": HostPath(path), "database_id": content_digest(str(path)), "max_steps": MAX_TURNS}
+    shared |= {"reward": reward, "handicap": handicap, "prompt": prompt}
+    tasks = []
+    for asked in questions[:limit]:
+        options = {**shared, "question": asked.question, "gold": asked.gold}
+        tasks.append(Task(BENCHMARK, f"sample-{asked.id}", ENV_ID, asked.hardness, options, MAX_TURNS))
+    return tasks
+
+
+def _rows(source: SqliteDatabase, query: str) -> list[tuple[object, ...]]:
+    result = source.execute(query)
+    if not isinstance(result, Rows) or result.cut:
+        raise ValueError(f"{source.name}: {query}: {result}")
+    return list(result.rows)
