@@ -28,6 +28,7 @@ solved or otherwise finished task is ``terminated``; the turn limit is ``truncat
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -112,6 +113,8 @@ class TextEnv(gymnasium.Env[str, str]):
         self.max_steps = self.default_max_steps
         self.with_hints = False
         self._turns_left = 0
+        self.opened = ExitStack()
+        """What the episode has opened (sandboxes, processes, connections): ended by ``close``, and before the next."""
 
     @abstractmethod
     def begin(self, options: Mapping[str, Any]) -> Opening:
@@ -145,6 +148,7 @@ class TextEnv(gymnasium.Env[str, str]):
         if not isinstance(with_hints, bool):
             raise ValueError(f"option hints: {with_hints!r}, expected true or false")
         self.max_steps, self.with_hints = max_steps, with_hints
+        self.close()
         opening = self.begin(given)
         self._turns_left = max_steps
         info = self._info(None, valid=True, solved=False)
@@ -183,6 +187,10 @@ class TextEnv(gymnasium.Env[str, str]):
         if turn.reward is not None:
             reward = float(turn.reward)
         return turn.observation, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        """End all that the episode has opened. May be called twice, and by another thread than the episode's."""
+        self.opened.close()
 
     def _destroyed(self, reply: str, error: SandboxError) -> Turn:
         """Turn that ends the episode of a policy whose code has ended or broken its sandbox, with score 0."""

@@ -25,12 +25,10 @@ class ForeignEnv(TextEnv):
     sum of rewards from which the task is solved."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({"id", "arguments", "seed", "solved_at"})
-    _env: gymnasium.Env[str, str] | None = None
     _reported_success: bool | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
-        self.close()
-        self._env = make_env(str(options["id"]), options.get("arguments") or {})
+        self._env = self.opened.enter_context(make_env(str(options["id"]), options.get("arguments") or {}))
         self._sum, self._solved_at = 0.0, float(options.get("solved_at", 1.0))
         self._reported_success = None
         text, info = self._env.reset(seed=options.get("seed"))
@@ -38,7 +36,6 @@ class ForeignEnv(TextEnv):
         return Opening(text, system if isinstance(system, str) else None)
 
     def respond(self, reply: str) -> Turn:
-        assert self._env is not None
         action = reply.strip()
         if not self._env.action_space.contains(action):
             refusal = f"Not an action here ({self._env.action_space}). Reply with the action alone."
@@ -69,11 +66,6 @@ class ForeignEnv(TextEnv):
         share = max(0.0, min(1.0, self._sum / self._solved_at))
         score = 1.0 if solved else min(share, 1.0 if self._reported_success is None else 0.999)
         return Turn(text, action, valid, solved, finished, score, reward=reward, outcome=outcome)
-
-    def close(self) -> None:
-        if self._env is not None:
-            self._env.close()
-        self._env = None
 
 
 def make_env(env_id: str, arguments: Mapping[str, Any]) -> gymnasium.Env[str, str]:

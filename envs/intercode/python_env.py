@@ -17,7 +17,7 @@ from envs.text_env import Opening, TextEnv, Turn, check_texts
 from lemur_ray.grading.python_tests import TestRun, run_each
 from lemur_ray.host.python_source import parsed
 from lemur_ray.sandbox.python_repl import PythonSession
-from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxDestroyed, SandboxSpec
+from lemur_ray.sandbox.sandbox import Limits, SandboxDestroyed, SandboxSpec
 from lemur_ray.sandbox.warm_pool import shared_pool
 
 DIALOGUE_LIMIT = 7
@@ -39,11 +39,8 @@ class InterCodePythonEnv(TextEnv):
         | {"database_id", "backend"}
     )
     default_max_steps: ClassVar[int] = 7
-    _session: PythonSession | None = None
-    _sandbox: Sandbox | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
-        self.close()
         check_texts(options, "question", "name")
         if not isinstance(options.get("tests"), Sequence) or not options["tests"]:
             raise ValueError("option tests: expected a list of assertions")
@@ -53,6 +50,7 @@ class InterCodePythonEnv(TextEnv):
         self._tests = [f"{options.get('setup', '')}\n{test}" for test in options["tests"]]
         self._compat, self._recorded = bool(options.get("compat")), bool(options.get("recorded"))
         self._best, self._ran = 0.0, ""
+        self._session: PythonSession | None = None
         self._backend = str(options.get("backend", "bwrap"))
         system = SYSTEM["python"].format(max_turns=self.max_steps)
         return Opening(f"Task: {self._question}\nYour code?", system, DIALOGUE_LIMIT)
@@ -74,8 +72,10 @@ class InterCodePythonEnv(TextEnv):
     def _run(self, code: str) -> tuple[str, bool]:
         """Run a cell: (output, whether it raised). Definitions of a cell that did not raise serve later submissions."""
         if self._session is None:
-            self._sandbox = shared_pool(_CELLS, self._backend).take()
-            self._session = PythonSession(self._sandbox)
+            pool = shared_pool(_CELLS, self._backend)
+            sandbox = pool.take()
+            self.opened.callback(pool.give_back, sandbox)
+            self._session = PythonSession(sandbox)
         cell = self._session.cell(code, TIME_S)
         if cell.result.blame == "infra":
             raise SandboxDestroyed(f"the machine gave a cell no time: {cell.result.note}", "infra")
@@ -95,11 +95,6 @@ class InterCodePythonEnv(TextEnv):
     def hints(self) -> dict[str, Any]:
         """For scripted policies: the reference solution as the expert's reply, and two admissible expressions."""
         return {"expert": f"```python\n{self._gold}\n```", "admissible": ["1 + 1", "help(str)"]}
-
-    def close(self) -> None:
-        if self._sandbox is not None:
-            shared_pool(_CELLS, self._backend).give_back(self._sandbox)
-        self._session = self._sandbox = None
 
 
 def parse_python(reply: str) -> str:

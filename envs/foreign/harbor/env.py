@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,10 +36,8 @@ class HarborEnv(TextEnv):
     ``command_s`` (seconds per command), ``network`` (as in ``HarborOptions``)."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({"folder", "database_id", "command_s", "network"})
-    _machine: WholeMachine | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
-        self.close()
         check_texts(options, "folder", "database_id")
         path = Path(options["folder"])
         if not path.is_dir():
@@ -54,9 +53,8 @@ class HarborEnv(TextEnv):
             else:
                 image = built_image.ensure_built(path / "environment", task.build_s)
             env = {**task.env, **(task.solution_env if self.with_hints else {})}
-            self._machine = WholeMachine(
-                image, self._resources(env, task.agent_user, self._has_network(task.policy_network))
-            )
+            resources = self._resources(env, task.agent_user, self._has_network(task.policy_network))
+            self._machine = self.opened.enter_context(closing(WholeMachine(image, resources)))
             if self.with_hints and task.has_solution:
                 self._machine.upload(path / task_folder.SOLUTION, "/solution")
         limits = {"command_s": self._command_s, "agent_s": task.agent_s, "max_turns": self.max_steps}
@@ -77,7 +75,6 @@ class HarborEnv(TextEnv):
         return Turn(output, action, valid=True)
 
     def _run_command(self, action: str) -> str:
-        assert self._machine is not None
         limit_s = min(self._left_s, self._task.agent_s if self.with_hints else self._command_s)
         began = time.monotonic()
         with external_call("container"):
@@ -87,7 +84,6 @@ class HarborEnv(TextEnv):
 
     def _run_tests(self, action: str | None, output: str, finished: bool = True) -> Turn:
         """Run the tests and end the episode. ``finished``: ended by policy or time limit, not by the turn limit."""
-        assert self._machine is not None
         task = self._task
         with external_call("tests"):
             checked = self._machine.judge(
@@ -127,11 +123,6 @@ class HarborEnv(TextEnv):
             return {"admissible": [SUBMIT]}
         self._shown += 1
         return {"expert": SOLVE if self._shown == 1 else SUBMIT, "admissible": ["```bash\nls -la\n```", SUBMIT]}
-
-    def close(self) -> None:
-        if self._machine is not None:
-            self._machine.close()
-            self._machine = None
 
 
 def _render_result(ran: CommandResult) -> str:

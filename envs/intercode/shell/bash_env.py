@@ -48,10 +48,8 @@ class InterCodeBashEnv(TextEnv):
         | {"database_id"}
     )
     default_max_steps: ClassVar[int] = 10
-    _sandbox: Sandbox | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
-        self.close()
         check_texts(options, "question", "gold")
         if options.get("recorded") == "grading":
             raise ValueError("a recording of InterCode-Bash holds no file trees to grade: replay it with strict")
@@ -67,8 +65,9 @@ class InterCodeBashEnv(TextEnv):
             writable_root=True,
             masked=ABSENT if self._compat else (),
         )
-        self._pool = shared_pool(spec, options.get("backend", "bwrap"))
-        self._sandbox = self._pool.take()
+        pool = shared_pool(spec, options.get("backend", "bwrap"))
+        self._sandbox = pool.take()
+        self.opened.callback(pool.give_back, self._sandbox)
         self._shell: tuple[str, ...] = SHELL
         if self._compat and self._sandbox.exec([*OLD_SHELL, "-c", "true"], cwd="/").ok:
             self._shell = OLD_SHELL
@@ -101,7 +100,6 @@ class InterCodeBashEnv(TextEnv):
 
     def _run_gold(self, gold: str) -> tuple[str, Tree]:
         """Run the gold command: its output and the file tree that it leaves. Resets the sandbox."""
-        assert self._sandbox is not None
         output = self._new_terminal("judge").run(gold)
         if output.destroyed:
             raise ValueError(f"gold command {gold!r} destroys its sandbox: {output.text}")
@@ -111,12 +109,10 @@ class InterCodeBashEnv(TextEnv):
         return output.text if output.understood else "", tree
 
     def _reward_of(self, output: Output) -> float:
-        assert self._sandbox is not None
         after = listing(self._sandbox)
         return bash_reward(self._before, after, output.text, self._gold_tree, self._gold_output, compat=self._compat)
 
     def _new_terminal(self, who: str) -> Terminal:
-        assert self._sandbox is not None
         env = _upstream_environment(who, self._file_system) if self._compat else None
         return Terminal(self._sandbox, "/", compat=self._compat, limits=LIMITS, env=env, shell=self._shell)
 
@@ -126,11 +122,6 @@ class InterCodeBashEnv(TextEnv):
             "expert": f"```bash\n{self._gold_command}\n```",
             "admissible": ["ls -la /", "pwd", "find / -maxdepth 1"],
         }
-
-    def close(self) -> None:
-        if self._sandbox is not None:
-            self._pool.give_back(self._sandbox)
-            self._sandbox = None
 
 
 def _upstream_environment(who: str, file_system: int) -> dict[str, str]:

@@ -18,7 +18,7 @@ from envs.intercode.system_prompts import SYSTEM
 from envs.text_env import Opening, TextEnv, Turn, check_texts
 from lemur_ray.agents.recording import RecordedTurn
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxSpec, open_sandbox
+from lemur_ray.sandbox.sandbox import Limits, SandboxSpec, open_sandbox
 
 DIALOGUE_LIMIT = 5
 LIMITS = Limits(time_s=10.0, patience_s=30.0)
@@ -46,10 +46,8 @@ class InterCodeCTFEnv(TextEnv):
         | {"database_id"}
     )
     default_max_steps: ClassVar[int] = 10
-    _sandbox: Sandbox | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
-        self.close()
         check_texts(options, "question", "gold")
         self._gold = options["gold"]
         self._recorded = options.get("recorded", "")
@@ -59,7 +57,7 @@ class InterCodeCTFEnv(TextEnv):
         else:
             home = f"/ctf/{int(options.get('number', 0))}"
             assets = Path(options["assets"]) if options.get("assets") else None
-            self._sandbox = open_sandbox(
+            sandbox = open_sandbox(
                 SandboxSpec(
                     trees={home: assets} if assets else {},
                     mounts=_crypto(),
@@ -70,9 +68,10 @@ class InterCodeCTFEnv(TextEnv):
                 ),
                 options.get("backend", "bwrap"),
             )
+            self.opened.callback(sandbox.close)
             if assets is None:
-                self._sandbox.exec(["/bin/mkdir", "-p", home], cwd="/")
-            self._terminal = Terminal(self._sandbox, home, compat=False, limits=LIMITS)
+                sandbox.exec(["/bin/mkdir", "-p", home], cwd="/")
+            self._terminal = Terminal(sandbox, home, compat=False, limits=LIMITS)
         system = SYSTEM["ctf"].format(max_turns=self.max_steps)
         return Opening(f"Task: {options['question']}\nYour first action?", system, dialogue_limit=DIALOGUE_LIMIT)
 
@@ -113,8 +112,3 @@ class InterCodeCTFEnv(TextEnv):
     def hints(self) -> dict[str, Any]:
         """For scripted policies: submission of the flag as the expert's action, and admissible harmless commands."""
         return {"expert": f"submit {self._gold}", "admissible": ["ls -la", "pwd", "cat *"]}
-
-    def close(self) -> None:
-        if self._sandbox is not None:
-            self._sandbox.close()
-            self._sandbox = None

@@ -7,6 +7,7 @@ five messages besides system prompt and question (``dialogue_limit``)."""
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -43,10 +44,8 @@ class InterCodeSQLEnv(TextEnv):
         | {"compat", "recorded", "recording", "index"}
     )
     default_max_steps: ClassVar[int] = 10
-    _database: SqlDatabase | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
-        self.close()
         check_texts(options, "database", "question", "gold")
         self._reward = one_of("reward", options.get("reward", "iou"), ("iou", "tau"))
         self._prompt = one_of("prompt", options.get("prompt", "full"), prompts.PROMPTS)
@@ -59,7 +58,7 @@ class InterCodeSQLEnv(TextEnv):
         self._past: list[RecordedTurn] = []
         if self._recorded == "grading":
             self._past = list(reversed(recorded_episode(options).turns))
-        self._database = open_database(options)
+        self._database = self.opened.enter_context(closing(open_database(options)))
         self._gold = () if options.get("gold_refused") else self._answer(self._gold_query)
         tables = None
         if options.get("handicap"):
@@ -90,13 +89,11 @@ class InterCodeSQLEnv(TextEnv):
         return self._turn(observation, statement, isinstance(result, Rows), reward)
 
     def _run(self, statement: str) -> Rows | SqlError:
-        assert self._database is not None
         refused = mysql_refuses(statement) if self._mysql_rules else None
         return self._database.execute(statement, LIMITS) if refused is None else SqlError(refused)
 
     def _answer(self, gold: str) -> Sequence[Row]:
         """Rows of the gold query, to which a model's are compared. Raises ValueError if it fails or is cut."""
-        assert self._database is not None
         result = self._database.execute(gold, LIMITS)
         if not isinstance(result, Rows) or result.cut:
             raise ValueError(f"gold query of {self._question!r} has no full result: {result}")
@@ -113,16 +110,10 @@ class InterCodeSQLEnv(TextEnv):
 
     def hints(self) -> dict[str, Any]:
         """For scripted policies: the gold query as the expert's reply, and admissible statements about each table."""
-        assert self._database is not None
         looks = ["SHOW TABLES"]
         for table in self._database.tables:
             looks += [f"DESCRIBE {table}", f"SELECT * FROM {table} LIMIT 5", f"SELECT count(*) FROM {table}"]
         return {"expert": f"```sql\n{self._gold_query}\n```", "admissible": looks}
-
-    def close(self) -> None:
-        if self._database is not None:
-            self._database.close()
-            self._database = None
 
 
 def open_database(options: Mapping[str, Any]) -> SqlDatabase:

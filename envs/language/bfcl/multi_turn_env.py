@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any, ClassVar
 
 from envs.language.bfcl.simulated_apis import SimulatedApis, WrittenCall, written_call
@@ -29,11 +30,9 @@ class MultiTurnEnv(TextEnv):
         {"apis", "turns", "gold", "tools", "added", "news", "native", "database_id"}
     )
     default_max_steps: ClassVar[int] = 1000
-    _apis: SimulatedApis | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
-        self.close()
-        self._apis = SimulatedApis(options["apis"])
+        self._apis = self.opened.enter_context(closing(SimulatedApis(options["apis"])))
         self._options, self._turn, self._steps = options, 0, 0
         self._gold: list[list[WrittenCall]] = [list(map(written_call, turn)) for turn in options["gold"]]
         self._tools: list[Mapping[str, Any]] = list(options["tools"])
@@ -43,21 +42,19 @@ class MultiTurnEnv(TextEnv):
         return Opening(options["turns"][0], system)
 
     def respond(self, reply: str) -> Turn:
-        apis = self._apis
-        assert apis is not None, "reset comes first"
         _, calls = read_calls(reply)
         try:
-            return self._called(apis, reply, calls) if calls else self._next_turn(apis, reply)
+            return self._called(reply, calls) if calls else self._next_turn(reply)
         except ProcessEnded as error:
             raise SandboxDestroyed(str(error), error.blame) from error
 
-    def _called(self, apis: SimulatedApis, reply: str, calls: Sequence[ToolCall]) -> Turn:
+    def _called(self, reply: str, calls: Sequence[ToolCall]) -> Turn:
         self._steps += 1
         read = [arguments_of(call) for call in calls]
         if malformed := [call.name for call, arguments in zip(calls, read, strict=True) if arguments is None]:
             results = [f"Nothing was called: the arguments of {malformed[0]} are no JSON object."] * len(calls)
         else:
-            results = apis.call([(call.name, given or {}) for call, given in zip(calls, read, strict=True)])
+            results = self._apis.call([(call.name, given or {}) for call, given in zip(calls, read, strict=True)])
         if self._steps > STEPS:
             return Turn("", reply, valid=not malformed, finished=True, note=f"more than {STEPS} replies in a turn")
         if self._options["native"]:
@@ -66,8 +63,8 @@ class MultiTurnEnv(TextEnv):
         shown = "\n".join(f"{call.name}: {result}" for call, result in zip(calls, results, strict=True))
         return Turn(shown, reply, valid=not malformed)
 
-    def _next_turn(self, apis: SimulatedApis, reply: str) -> Turn:
-        fault = apis.fault_of_turn(self._gold[self._turn])
+    def _next_turn(self, reply: str) -> Turn:
+        fault = self._apis.fault_of_turn(self._gold[self._turn])
         self._turn, self._steps = self._turn + 1, 0
         if fault:
             return Turn("", reply, valid=True, finished=True, note=f"turn {self._turn}: {fault}")
@@ -91,11 +88,6 @@ class MultiTurnEnv(TextEnv):
         every = [*self._options["tools"], *(tool for more in self._options["added"].values() for tool in more)]
         functions = {tool["function"]["name"]: tool["function"] for tool in every}
         return {"expert": spell_out("" if gold else "Done.", [_tool_call(call, functions) for call in gold])}
-
-    def close(self) -> None:
-        if self._apis is not None:
-            self._apis.close()
-            self._apis = None
 
 
 def _tool_call(call: WrittenCall, functions: Mapping[str, Mapping[str, Any]]) -> ToolCall:

@@ -7,6 +7,7 @@ Of several calls in a reply only the first is carried out, as in the published r
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -43,11 +44,9 @@ class TauBenchEnv(TextEnv):
         | {"database_id"}
     )
     default_max_steps: ClassVar[int] = TURNS
-    _domain: Domain | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
-        self.close()
-        self._domain = Domain(options["package"], self._user(options))
+        self._domain = self.opened.enter_context(closing(Domain(options["package"], self._user(options))))
         chosen = {name: options[name] for name in ("domain", "split", "index", "user")}
         begun = self._domain.begin({**chosen, "task": options.get("task")})
         self._gold, self._outputs, self._turn = begun["gold"], begun["outputs"], 0
@@ -80,7 +79,6 @@ class TauBenchEnv(TextEnv):
         return reply.text
 
     def respond(self, reply: str) -> Turn:
-        assert self._domain is not None, "reset comes first"
         self._turn += 1
         text, calls = read_calls(reply)
         name, arguments = (calls[0].name, arguments_of(calls[0])) if calls else (RESPOND, {"content": text})
@@ -107,11 +105,6 @@ class TauBenchEnv(TextEnv):
         required outputs."""
         calls = [ToolCall(one["name"], json.dumps(one["kwargs"])) for one in self._gold[self._turn : self._turn + 1]]
         return {"expert": spell_out("" if calls else "\n".join(self._outputs) or "Done.", calls)}
-
-    def close(self) -> None:
-        if self._domain is not None:
-            self._domain.close()
-            self._domain = None
 
 
 class UserMissing(ExternalCallError):
