@@ -8,6 +8,7 @@ solution that searches the memory of the process can still find it."""
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,10 @@ separately; setuptools, which Tensorflow requires anyway, replaces it."""
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     """Score 1 if the solution in a reply passes the item's tests in ``options["reference"]``, else 0 with the reason.
     Raises ValueError if the item's library is not installed, SandboxDestroyed if the machine failed."""
-    asked = options["reference"]
-    backend = options.get("backend", "bwrap")
+    asked, backend = options["reference"], options.get("backend", "bwrap")
     if why := environment.lacking(asked["environment"], [asked["library"]]):
         raise ValueError(why)
-    solution = solution_of(reply)
-    word = secrets.token_hex(16)
+    solution, word = solution_of(reply), secrets.token_hex(16)
     program = _BEFORE.get(asked["library"], "") + program_of(solution, asked["code_context"])
     program = f"{_GUARD}\n{program}\nfinal_word = {word!r}\n"
     mounts = {_INSIDE: environment.folder_of(asked["environment"])}
@@ -90,26 +89,17 @@ def program_of(solution: str, code_context: str) -> str:
 
 def _run(program: str, solution: str, spec: SandboxSpec, backend: str, word: str) -> Graded:
     with shared_pool(spec, backend).one() as sandbox:
-        tester: Program | None = None
         try:
             tester = Program(
-                sandbox,
-                "tester",
-                time_s=TIME_S,
-                total_s=TIME_S,
-                patience_s=_PATIENCE_S,
-                allowed_cpu_s=_CPU_S,
-                env={**_ENVIRONMENT, "PYTHONPATH": _INSIDE},
-                python=f"python{VERSION}",
-            )
-            reply = tester.exchange({"tests": program, "setup": "", "defined": {}, "modules": {}})
+                sandbox, "tester", time_s=TIME_S, total_s=TIME_S, patience_s=_PATIENCE_S, allowed_cpu_s=_CPU_S,
+                env={**_ENVIRONMENT, "PYTHONPATH": _INSIDE}, python=f"python{VERSION}",
+            )  # fmt: skip
+            with closing(tester):
+                reply = tester.exchange({"tests": program, "setup": "", "defined": {}, "modules": {}})
         except SandboxDestroyed as error:
             if error.blame != "policy":
                 raise
             return Graded(0.0, solution, str(error))
-        finally:
-            if tester is not None:
-                tester.close()
     if reply.blame == "infra":
         raise SandboxDestroyed(f"the machine gave a solution no time: {reply.failure}", "infra")
     if reply.message is None:

@@ -32,7 +32,8 @@ from lemur_ray.storage.bundles.host_path import HostPath
 
 FILES = ("test.jsonl", *(f"test{number}.jsonl" for number in range(2, 7)))
 SOURCES = SETS["livecodebench"]
-_PATTERNS = tuple(f"{folder}/{file}" for folder in ("livecodebench", "code_generation_lite") for file in FILES)
+_FOLDERS = ("livecodebench", "code_generation_lite")
+_PATTERNS = tuple(f"{folder}/{file}" for folder in _FOLDERS for file in FILES)
 _HELP = "LiveCodeBench: livecodebench/code_generation_lite on the Hub; CC; python jobs/fetch_data.py livecodebench"
 _FIELDS = (
     *("question_id", "question_content", "starter_code", "contest_date"),
@@ -75,11 +76,11 @@ def _is_date(text: str) -> bool:
 def _load(options: LiveCodeBenchOptions, request: EvaluationRequest) -> Iterator[Task]:
     data = request.data_folder("what LiveCodeBench asks")
     find_file(data, _PATTERNS, _HELP)
-    places = ([data / name for name in _PATTERNS if name.endswith(f"/{file}")] for file in FILES)
-    either = (
-        [path for place in of_file for path in (place, place.with_name(f"{place.name}.gz"))] for of_file in places
-    )
-    for path in filter(None, (next(filter(Path.is_file, paths), None) for paths in either)):
+    for file in FILES:
+        names = [f"{folder}/{file}{packed}" for folder in _FOLDERS for packed in ("", ".gz")]
+        path = next((data / name for name in names if (data / name).is_file()), None)
+        if path is None:
+            continue
         with open_bytes(path) as lines:
             offset = 0
             for number, line in enumerate(lines, 1):

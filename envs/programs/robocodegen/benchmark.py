@@ -83,25 +83,17 @@ def _load(options: RoboCodeGenOptions, request: EvaluationRequest) -> Iterator[T
     data = _data(path)
     files = [path, *([Path(options.examples_file)] if options.examples_file else [])]
     examples = read_text(files[-1] if options.examples_file else EXAMPLES)
-    objects = data["scene"]["get_obj_outer_pts_np"]
+    objects, data_id = data["scene"]["get_obj_outer_pts_np"], files_digest(*files)
     for problem in _playable(options, data)[0]:
         reference = {name: problem[name] for name in ("name", "check", "tests")}
-        task = question(
-            "robocodegen",
-            f"robocodegen/{problem['name']}",
-            problem["suite"],
-            problem["prompt"] if options.raw else REQUEST + problem["prompt"],
-            "envs.programs.robocodegen.results:grade",
-            reference | {"helpers": examples.partition("# example:")[0], "scene": data["scene"]},
-            QuestionDetails(
-                shots=f"{examples}\n",
-                raw=options.raw,
-                stop=STOPS if options.raw else (),
-                gold=_gold(problem["name"], objects, options),
-                backend=options.sandbox,
-                data=files_digest(*files),
-            ),
-        )
+        reference |= {"helpers": examples.partition("# example:")[0], "scene": data["scene"]}
+        details = QuestionDetails(
+            f"{examples}\n", options.raw, stop=STOPS if options.raw else (), backend=options.sandbox, data=data_id,
+            gold=_gold(problem["name"], objects, options),
+        )  # fmt: skip
+        name, prompt = f"robocodegen/{problem['name']}", ("" if options.raw else REQUEST) + problem["prompt"]
+        grade = "envs.programs.robocodegen.results:grade"
+        task = question("robocodegen", name, problem["suite"], prompt, grade, reference, details)
         yield _as_conversation(task, options) if options.tries > 1 or options.recursion else task
 
 
@@ -149,11 +141,9 @@ def _as_conversation(task: Task, options: RoboCodeGenOptions) -> Task:
 
 def _identity(options: RoboCodeGenOptions, request: EvaluationRequest) -> dict[str, Any]:
     """Settings that identify an evaluation; options added later are left out if they have their default."""
-    fields, as_before = (
-        single_protocol_identity(options, request),
-        {"tries": 1, "recursion": False, "compat": False, "draw_seed": 0},
-    )
-    return {name: value for name, value in fields.items() if name not in as_before or value != as_before[name]}
+    added_later = {"tries": 1, "recursion": False, "compat": False, "draw_seed": 0}
+    fields = single_protocol_identity(options, request)
+    return {name: value for name, value in fields.items() if value != added_later.get(name, ...)}
 
 
 def _departures(options: RoboCodeGenOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
@@ -194,25 +184,15 @@ def _further(run: EvaluationRun) -> Sequence[str]:
     return [] if run.settings.get("compat") else [WORDS["compat"][1]]
 
 
-_PROTOCOL = published_protocol("robocodegen", further=_further)
+_DETAILS = BenchmarkDetails(
+    "37", departures=_departures, file_patterns=tuple(FILES), about=_about,
+    protocol=published_protocol("robocodegen", further=_further),
+)  # fmt: skip
 BENCHMARKS = {
     "": Benchmark(
-        RoboCodeGenOptions,
-        _load,
-        {"full": 512, "brief": 512},
+        RoboCodeGenOptions, _load, {"full": 512, "brief": 512}, identity=_identity, needs=_needs,
         # results, refused imports; results that numpy takes for arrays; draws as they were published
         version=lambda options: 4 if options.compat else 3,
-        identity=_identity,
-        needs=_needs,
-        min_step_s=PROGRAM_S,
-        resources=PROGRAMS,
-        sources=SOURCES,
-        details=BenchmarkDetails(
-            departures=_departures,
-            size="37",
-            file_patterns=tuple(FILES),
-            about=_about,
-            protocol=_PROTOCOL,
-        ),
+        min_step_s=PROGRAM_S, resources=PROGRAMS, sources=SOURCES, details=_DETAILS,
     )
-}
+}  # fmt: skip

@@ -7,6 +7,7 @@ which none is stable, a ring with one point, objects whose equal size depends on
 import ast
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,17 +70,9 @@ def _problem(one: Mapping[str, ast.expr], suite: str, outlines: Mapping[str, Any
     name, signature = ast.literal_eval(one["f_name"]), ast.literal_eval(one["f_sig"])
     how = one["test_equiv"]
     check = _CHECKS[how.attr if isinstance(how, ast.Attribute) else how.id]  # type: ignore[attr-defined]
-    given: list[list[Any]]
-    if name in IN_SCENE:
-        given = _ASKED[name](outlines)
-        expected = [IN_SCENE[name](outlines, *args) for args in given]
-    else:
-        given = _drawn(name)
-        expected = [FUNCTIONS[name](*args) for args in given]
-    tests = [
-        {"args": [form_of(arg) for arg in args], "expected": form_of(value)}
-        for args, value in zip(given, expected, strict=True)
-    ]
+    given = _ASKED[name](outlines) if name in IN_SCENE else _drawn(name)
+    function = partial(IN_SCENE[name], outlines) if name in IN_SCENE else FUNCTIONS[name]
+    tests = [{"args": [form_of(arg) for arg in args], "expected": form_of(function(*args))} for args in given]
     prompt = f"# define function: {signature}."
     return {"name": name, "suite": suite, "signature": signature, "prompt": prompt, "check": check, "tests": tests}
 

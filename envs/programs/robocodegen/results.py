@@ -4,9 +4,12 @@ The function runs in a sandbox with numpy and shapely. Arguments and results are
 value (``called.py``). A result of any other type, an exception or a timeout fails the problem."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from envs.programs.code_in_replies import code_in
 from lemur_ray.benchmarks.question import Graded
@@ -31,6 +34,8 @@ BANNED = ("import", "__")
 _POINTS = 100
 """Maximum points of a self-intersecting shape; one with more fails, since its geometry can take hours."""
 _MEMORY_BYTES = 2 * 2**30
+_INCOMPARABLE = (NotPlain, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+_CALLED = Path(__file__).with_name("called.py")
 
 
 @dataclass(frozen=True)
@@ -62,23 +67,20 @@ def verdict_on(source: str, options: Mapping[str, Any]) -> Verdict:
     if word := next((word for word in BANNED if word in source), ""):
         return Verdict(0.0, f"banned: {word}", f"The code must not hold {word!r}.")
     with _pool(options.get("backend", "bwrap")).one() as sandbox:
-        process = None
         try:
             process = SolutionProcess(
                 sandbox, _CALLED.read_text(), time_s=TIME_S, total_s=TOTAL_S, patience_s=PATIENCE_S, allowed_cpu_s=CPU_S
             )
-            if process.loaded.failure is Failure.TIMED_OUT:  # nothing of an answer has run yet
-                raise SandboxDestroyed("the machine gave numpy and shapely no time", "infra")
-            if fault := process.loaded.fault:
-                raise RuntimeError(f"numpy and shapely cannot be imported in the sandbox: {fault}")
-            return _verdict(process, source, asked)
+            with closing(process):
+                if process.loaded.failure is Failure.TIMED_OUT:  # nothing of an answer has run yet
+                    raise SandboxDestroyed("the machine gave numpy and shapely no time", "infra")
+                if fault := process.loaded.fault:
+                    raise RuntimeError(f"numpy and shapely cannot be imported in the sandbox: {fault}")
+                return _verdict(process, source, asked)
         except SandboxDestroyed as error:
             if error.blame != "policy":
                 raise
             return Verdict(0.0, str(error))
-        finally:
-            if process is not None:
-                process.close()
 
 
 def _verdict(process: SolutionProcess, source: str, asked: Mapping[str, Any]) -> Verdict:
@@ -118,31 +120,25 @@ def _ask(process: SolutionProcess, function: str, *args: Any) -> Answer:
 def passes(check: str, expected: Any, encoded: Any) -> bool:
     """Whether a result agrees with ``expected`` (the data's value) by the comparison ``check``, a name in the data.
     ``encoded``: the result, untrusted data from the sandbox; anything malformed does not pass."""
-    import numpy as np
     import shapely.errors
 
     try:
         with np.errstate(all="ignore"):  # of numbers that are none
             return _is_same(check, value_of(expected_form(expected)), value_of(decode(encoded)))
-    except (
-        NotPlain,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-        shapely.errors.ShapelyError,
-    ):
+    except (*_INCOMPARABLE, shapely.errors.ShapelyError):
         return False
 
 
 def _is_same(check: str, want: Any, got: Any) -> bool:
     """Whether two values agree. Raises errors of numpy and shapely for values that cannot be compared."""
-    import numpy as np
     import shapely
 
-    if isinstance(got, shapely.Geometry) and (_is_tangled(got) or not _is_finite(got)):
-        return False
+    if isinstance(got, shapely.Geometry):
+        coordinates = shapely.get_coordinates(got)
+        if len(coordinates) > _POINTS and not (got.is_valid and got.is_simple):
+            return False
+        if not np.isfinite(coordinates).all():  # overlays with infinite shapes are empty, and would pass
+            return False
     if check == "shape_lax":
         return bool(np.allclose(want.union(got).area, want.area, rtol=got.area))
     if check == "shape_area":
@@ -152,20 +148,6 @@ def _is_same(check: str, want: Any, got: Any) -> bool:
     if np.size(got) == 0 and np.size(want) > 0:
         return False  # nothing is close to anything
     return bool(np.allclose(want, got))
-
-
-def _is_finite(shape: Any) -> bool:
-    """Whether all coordinates are finite: overlays with infinite shapes are empty, and would pass."""
-    import numpy as np
-    import shapely
-
-    return bool(np.isfinite(shapely.get_coordinates(shape)).all())
-
-
-def _is_tangled(shape: Any) -> bool:
-    import shapely
-
-    return shapely.get_num_coordinates(shape) > _POINTS and not (shape.is_valid and shape.is_simple)
 
 
 def expected_form(value: Any) -> Any:
@@ -182,7 +164,6 @@ def value_of(form: Any) -> Any:
     """Build the value of a result in the form [kind, content]. Kinds: plain (a number, bool or str), list (of such
     forms), ndarray (numpy), polygon, linestring, linearring (shapely; a polygon's content is [shell, holes]). Raises
     ValueError, TypeError or a ShapelyError for anything else."""
-    import numpy as np
     from shapely.geometry import LinearRing, LineString, Polygon
 
     kind, content = form
@@ -198,12 +179,7 @@ def value_of(form: Any) -> Any:
     return makers[kind](content)
 
 
-_CALLED = Path(__file__).with_name("called.py")
-
-
 def _pool(backend: str) -> WarmPool:
-    mounts = own_packages()
-    limits = Limits(time_s=TIME_S, memory_bytes=_MEMORY_BYTES)
-    return shared_pool(
-        SandboxSpec(mounts=mounts, env={"PYTHONPATH": ":".join(mounts)}, limits=limits, run="robocodegen"), backend
-    )
+    mounts, limits = own_packages(), Limits(time_s=TIME_S, memory_bytes=_MEMORY_BYTES)
+    spec = SandboxSpec(mounts=mounts, env={"PYTHONPATH": ":".join(mounts)}, limits=limits, run="robocodegen")
+    return shared_pool(spec, backend)

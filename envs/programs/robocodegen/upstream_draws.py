@@ -36,28 +36,20 @@ def _box_and_point(random: Random) -> list[Any]:
 
 _TS = np.linspace(0, 10, 10)
 DRAWS: dict[str, Callable[[Random], list[Any]]] = {
-    "get_top_most_idx": lambda r: [_points(r)],
-    "get_bottom_most_idx": lambda r: [_points(r)],
-    "get_left_most_idx": lambda r: [_points(r)],
-    "get_right_most_idx": lambda r: [_points(r)],
-    "get_farthest_idx": lambda r: [_points(r), r.random(2)],
-    "get_closest_idx": lambda r: [_points(r), r.random(2)],
+    **dict.fromkeys((f"get_{side}_most_idx" for side in ("top", "bottom", "left", "right")), lambda r: [_points(r)]),
+    **dict.fromkeys(("get_farthest_idx", "get_closest_idx", "translate_pts_np"), lambda r: [_points(r), r.random(2)]),
     "get_bbox_xyxy_area": lambda r: [np.concatenate([r.random(2), 1 + r.random(2)])],
     "bbox_xyxy_contains_pt": _box_and_point,
     "interpolate_pts_np": lambda r: [r.random(2), r.random(2), 3],
     "reverse_pts": lambda r: [_points(r)],
     "normalize_vector": lambda r: [r.random(int(r.integers(1, 10)))],
-    "translate_pts_np": lambda r: [_points(r), r.random(2)],
     "rotate_pts_around_pts_center_np": lambda r: [_points(r), r.random()],
     "scale_pts_around_centroid_np": lambda r: [_points(r), r.random(), r.random()],
     "fit_2d_np_polys": lambda r: [_TS, _points(r), int(r.integers(3, 6))],
     "evaluate_pts_2d_from_poly_coeffs": lambda r: [*r.random((2, 5)), _TS],
     "pd_control": lambda r: [r.random(2), r.random(2), r.random(2), r.random(), r.random()],
     "end_effector_impedance_control": lambda r: [
-        *(r.random(3) for _ in range(3)),
-        np.diag(r.random(3)),
-        np.diag(r.random(3)),
-        r.random((3, 6)),
+        *(r.random(3) for _ in range(3)), np.diag(r.random(3)), np.diag(r.random(3)), r.random((3, 6)),
     ],
     "is_discrete_system_stable": lambda r: [r.random((5, 5))],
     "is_closed_loop_discrete_system_stable": lambda r: [r.random((5, 5)), r.random((5, 3)), r.random((3, 5))],
@@ -71,7 +63,7 @@ DRAWS: dict[str, Callable[[Random], list[Any]]] = {
     "make_circle": lambda r: [r.random(), r.random(2)],
     "make_rectangle": lambda r: [r.random(), r.random(), r.random(2)],
     "make_ellipse": lambda r: [r.random(2), r.random(), r.random()],
-}
+}  # fmt: skip
 
 
 def as_published(problem: Mapping[str, Any], scene: Mapping[str, Any], seed: int) -> dict[str, Any] | None:
@@ -80,9 +72,9 @@ def as_published(problem: Mapping[str, Any], scene: Mapping[str, Any], seed: int
     None if the problem is unknown, or the project's reference solution fails the data's tests."""
     name = str(problem["name"])
     outlines = {of: np.array(points) for of, points in scene.items()}
-    if name not in {**FUNCTIONS, **IN_SCENE} or not all(
-        _reproduces(problem, test, outlines) for test in problem["tests"]
-    ):
+    if name not in {**FUNCTIONS, **IN_SCENE}:
+        return None
+    if not all(_reproduces(problem, test, outlines) for test in problem["tests"]):
         return None
     check = LAX if problem["check"] == "shape_area" else problem["check"]
     if name in IN_SCENE:

@@ -73,9 +73,7 @@ def query_in(reply: str, begins: str = "") -> str | None:
     """Find the SQL query of a reply as a person would: in a code fence, else the last one on lines of its own, else
     from the first SELECT; it ends at its semicolon or before the next sentence. None if there is none. ``begins``: the
     start of the query that the prompt gave, put before a continuation."""
-    code = _without_json(code_in(reply, r"(?i)\bselect\b").strip())
-    if begins and not re.match(r"(?:select|with)\b", code, re.IGNORECASE):
-        code = f"{begins} {code}"
+    code = _begun(_without_json(code_in(reply, r"(?i)\bselect\b").strip()), begins)
     apart = [match.start("query") for match in _SET_APART.finditer(code) if _is_query(code[match.start("query") :])]
     lines = [place for place in apart if not _goes_on(code[:place])]
     loud = re.search(r"\bSELECT\b", code)
@@ -99,10 +97,13 @@ def _without_json(code: str) -> str:
 def query_alone(reply: str, begins: str = "") -> str | None:
     """The query of a reply that is a query and nothing else, as the prompt asks; None for any other reply. ``begins``:
     the start of the query that the prompt gave."""
-    code = reply.strip()
-    if begins and not re.match(r"(?:select|with)\b", code, re.IGNORECASE):
-        code = f"{begins} {code}"
+    code = _begun(reply.strip(), begins)
     return code if re.match(r"(?:select|with)\b", code, re.IGNORECASE) else None
+
+
+def _begun(code: str, begins: str) -> str:
+    """A query after the beginning that the prompt gave, unless it has one of its own."""
+    return f"{begins} {code}" if begins and not re.match(r"(?:select|with)\b", code, re.IGNORECASE) else code
 
 
 def _is_query(text: str) -> bool:

@@ -22,15 +22,11 @@ def hardness(query: str) -> str:
     others = _others(clauses)
     if first <= 1 and others == 0 and second == 0:
         return "easy"
-    if (others <= 2 and first <= 1 and second == 0) or (first <= 2 and others < 2 and second == 0):
+    if second == 0 and ((others <= 2 and first <= 1) or (first <= 2 and others < 2)):
         return "medium"
-    if (
-        (others > 2 and first <= 2 and second == 0)
-        or (2 < first <= 3 and others <= 2 and second == 0)
-        or (first <= 1 and others == 0 and second <= 1)
-    ):
+    if second == 0 and ((others > 2 and first <= 2) or (2 < first <= 3 and others <= 2)):
         return "hard"
-    return "extra"
+    return "hard" if first <= 1 and others == 0 and second <= 1 else "extra"
 
 
 def _flat(tokens: list[str]) -> list[str]:
@@ -40,12 +36,11 @@ def _flat(tokens: list[str]) -> list[str]:
     for place, token in enumerate(tokens):
         if depth:
             depth += {"(": 1, ")": -1}.get(token, 0)
-            continue
-        if token == "(" and tokens[place + 1 : place + 2] == ["select"]:
+        elif token == "(" and tokens[place + 1 : place + 2] == ["select"]:
             depth = 1
             out.append("<query>")
-            continue
-        out.append(token)
+        else:
+            out.append(token)
     return out
 
 
@@ -62,10 +57,8 @@ def _clauses(tokens: list[str]) -> dict[str, list[str]]:
 
 def _units(condition: list[str]) -> int:
     """Number of conditions joined by AND or OR; the AND of a BETWEEN does not count."""
-    if not condition:
-        return 0
-    between = condition.count("between")
-    return 1 + sum(token in ("and", "or") for token in condition) - between
+    joined = sum(token in ("and", "or") for token in condition) - condition.count("between")
+    return 1 + joined if condition else 0
 
 
 def _nested(clauses: dict[str, list[str]]) -> int:
@@ -78,25 +71,18 @@ def _on(clauses: dict[str, list[str]]) -> list[str]:
 
 
 def _first(clauses: dict[str, list[str]]) -> int:
-    tables = clauses["from"]
-    conditions = [*clauses["where"], *clauses["having"]]
-    count = bool(clauses["where"]) + bool(clauses["group"]) + bool(clauses["order"]) + bool(clauses["limit"])
-    count += tables.count("join") + tables.count(",")
-    count += sum(token == "or" for token in (*conditions, *_on(clauses)))
-    count += sum(token == "like" for token in (*conditions, *_on(clauses)))
-    return count
+    conditions = (*clauses["where"], *clauses["having"], *_on(clauses))
+    count = sum(bool(clauses[name]) for name in ("where", "group", "order", "limit"))
+    count += sum(token in ("join", ",") for token in clauses["from"])
+    return count + sum(token in ("or", "like") for token in conditions)
 
 
 def _others(clauses: dict[str, list[str]]) -> int:
-    count = 0
     aggregates = sum(token in _AGGREGATES for name in ("select", "group", "order") for token in clauses[name])
     # The authors count a condition with NOT for an aggregate, and the aggregates of a HAVING not at all.
     aggregates += sum(token == "not" for name in ("where", "having") for token in clauses[name])
-    count += aggregates > 1
-    count += _columns(clauses["select"]) > 1
-    count += _units(clauses["where"]) > 1
-    count += _columns([token for token in clauses["group"] if token != "by"]) > 1
-    return count
+    grouped = _columns([token for token in clauses["group"] if token != "by"])
+    return sum(number > 1 for number in (aggregates, _columns(clauses["select"]), _units(clauses["where"]), grouped))
 
 
 def _columns(tokens: list[str]) -> int:
