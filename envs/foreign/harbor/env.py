@@ -2,10 +2,7 @@
 
 A reply with one fenced block is a command; ``submit`` alone ends the episode, as do the last turn and the task's time
 limit. Then all processes of the policy are killed, and the tests run on its files in a new container. Their reward is
-the score, and 1 is solved; a reward that is no number from 0 to 1 counts as 0.
-
-Options of ``reset``: ``folder`` (on the machine that plays), ``database_id`` (the hash of its content; a folder with
-another hash is rejected), ``command_s`` (seconds per command), ``network`` (see ``HarborOptions``)."""
+the score, and 1 is solved; a reward that is no number from 0 to 1 counts as 0."""
 
 import math
 import re
@@ -32,8 +29,9 @@ _SYSTEM = toml_beside(__file__)["system"]
 
 class HarborEnv(TextEnv):
     """Environment of one Harbor task, played by bash commands in a container. Time in the container does not count
-    towards the deadline of a step. Options of ``reset``: ``folder`` of the task, ``database_id`` (hash of its content),
-    ``command_s`` (seconds per command), ``network`` (as in ``HarborOptions``)."""
+    towards the deadline of a step. Options of ``reset``: ``folder`` of the task, on the machine that plays;
+    ``database_id`` (hash of its content; a folder with another one is rejected); ``command_s`` (seconds per command);
+    ``network`` (as in ``HarborOptions``)."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({"folder", "database_id", "command_s", "network"})
 
@@ -85,17 +83,11 @@ class HarborEnv(TextEnv):
     def _run_tests(self, action: str | None, output: str, finished: bool = True) -> Turn:
         """Run the tests and end the episode. ``finished``: ended by policy or time limit, not by the turn limit."""
         task = self._task
+        network = self._has_network(task.tests_network, True)
+        resources = self._resources({**task.env, **task.tests_env}, task.tests_user, network)
+        tests = (task.path / task_folder.TESTS, "/tests", "test.sh")
         with external_call("tests"):
-            checked = self._machine.judge(
-                task.path / task_folder.TESTS,
-                "/tests",
-                "test.sh",
-                task.tests_s,
-                (TEXT, JSON),
-                self._resources(
-                    {**task.env, **task.tests_env}, task.tests_user, self._has_network(task.tests_network, True)
-                ),
-            )
+            checked = self._machine.judge(*tests, task.tests_s, (TEXT, JSON), resources)
         try:
             reward, note = reward_in(checked.files), ""
         except NoReward as error:

@@ -81,15 +81,9 @@ def _insert_packages(connection: sqlite3.Connection, packages: list[dict[str, st
     for p in packages:
         size = int(p["Installed-Size"]) if p.get("Installed-Size", "").isdigit() else None
         section = p.get("Section", "").split("/")[-1] or None
-        described = (
-            section,
-            p.get("Priority"),
-            size,
-            ids[p.get("Maintainer", "")],
-            p.get("Homepage"),
-            p.get("Description"),
-        )
-        _insert(connection, "packages", [(p["Package"], p["Version"], *described)])
+        described = (section, p.get("Priority"), size, ids[p.get("Maintainer", "")])
+        named = (p["Package"], p["Version"], *described, p.get("Homepage"), p.get("Description"))
+        _insert(connection, "packages", [named])
         links = {
             (p["Package"], kind, target) for field, kind in _KINDS.items() for target in _targets(p.get(field, ""))
         }

@@ -48,17 +48,11 @@ class Table:
         return nullable, self._key(name), value, "auto_increment" if "AUTO_INCREMENT" in rest else ""
 
     def _key(self, name: str) -> str:
-        kinds = [
-            "PRI"
-            if kind == "PRIMARY KEY" and name in columns
-            else "UNI"
-            if kind == "UNIQUE KEY" and columns == [name]
-            else "MUL"
-            if columns[0] == name
-            else ""
-            for kind, columns in self.keys
-        ]
-        return next((key for key in ("PRI", "UNI", "MUL") if key in kinds), "")
+        if any(kind == "PRIMARY KEY" and name in columns for kind, columns in self.keys):
+            return "PRI"
+        if ("UNIQUE KEY", [name]) in self.keys:
+            return "UNI"
+        return "MUL" if any(columns[0] == name for _, columns in self.keys) else ""
 
     def create(self) -> str:
         """CREATE TABLE statement of the table for SQLite, without keys."""

@@ -82,9 +82,8 @@ class SqliteDatabase:
             return Rows(((self.name,),))
         match = re.fullmatch(r"(?:describe|desc|show\s+(?:full\s+)?columns\s+(?:from|in))\s+(\S+)", words, re.I)
         if match is None:
-            return (
-                SqlError(f"not supported: {words[:80]}") if re.match(r"(show|desc|describe)\b", words, re.I) else None
-            )
+            is_show = re.match(r"(show|desc|describe)\b", words, re.I)
+            return SqlError(f"not supported: {words[:80]}") if is_show else None
         asked = match[1].strip("`\"'").split(".")[-1].strip("`\"'").lower()
         for name, columns in self.tables.items():
             if name.lower() == asked:

@@ -26,7 +26,11 @@ _FORBIDDEN_FUNCTIONS = frozenset(
     {"load_extension", "fts3_tokenizer", "writefile", "readfile", "edit", "printf", "format"}
 )
 _HEAP_LIMIT_BYTES = 256 * 2**20
-_MOST_COLUMNS = 500
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 100_000, sqlite3.SQLITE_LIMIT_SQL_LENGTH: 50_000,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200, sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 50, sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_COLUMN: 500, sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1_000,
+}  # fmt: skip
 _VALUE_BYTES = 32
 """Assumed bytes of memory for each value besides its text, and for each row."""
 _BYTES_BYTES = 256
@@ -126,13 +130,8 @@ def guard(connection: sqlite3.Connection) -> None:
     connection.execute("pragma temp_store = memory")
     connection.execute("pragma trusted_schema = off")
     connection.execute(f"pragma hard_heap_limit = {_HEAP_LIMIT_BYTES}")
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 50_000)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 200)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 50)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, _MOST_COLUMNS)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1_000)
+    for limit, value in _LIMITS.items():
+        connection.setlimit(limit, value)
     connection.set_authorizer(_authorize)
 
 

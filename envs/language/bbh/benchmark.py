@@ -52,14 +52,12 @@ _CONCLUSION = re.compile(r".*\bso the answer is\s*", re.IGNORECASE | re.DOTALL)
 
 def _load(kind: Kind, options: Protocol, request: EvaluationRequest) -> Iterator[Task]:
     data = request.data_folder("what BIG-Bench Hard asks")
-    there = [file for file in FILES if _file(data, _HOMES, file, _ENDINGS)]
-    if not there:
+    paths = {file: path for file in FILES if (path := _file(data, file))}
+    if not paths:
         find_file(data, [f"{home}/{FILES[0]}.json" for home in _HOMES], _SOURCE)
-    paths = {file: _file(data, _HOMES, file, _ENDINGS) for file in there}
-    prompts = {file: find_file(data, [f"{home}/{file}.txt" for home in _PROMPTS], _SOURCE) for file in there}
-    data_id = files_digest(*(path for path in paths.values() if path), *prompts.values())
+    prompts = {file: find_file(data, [f"{home}/{file}.txt" for home in _PROMPTS], _SOURCE) for file in paths}
+    data_id = files_digest(*paths.values(), *prompts.values())
     for file, path in paths.items():
-        assert path is not None
         shots = _examples(kind, options, prompts[file])
         rows = list(read_rows(path, ("input", "target")))
         answers = sorted({row["target"] for row in rows})[:MOST_CANDIDATES]
@@ -75,16 +73,8 @@ def _task(kind: Kind, options: Protocol, file: str, number: int, row: dict[str, 
     else:
         stop = ("\n",) if options.raw or options.prefill else ("\n", "Q: ") if options.mode == "lemur" else ()
     gold = f"So the answer is {row['target']}." if kind == "cot" and options.mode == "standard" else row["target"]
-    details = QuestionDetails(
-        shots,
-        options.raw,
-        cue if options.prefill and not options.raw else "",
-        (),
-        stop,
-        gold,
-        data=data_id,
-        cluster=file,
-    )
+    prefill = cue if options.prefill and not options.raw else ""
+    details = QuestionDetails(shots, options.raw, prefill, (), stop, gold, data=data_id, cluster=file)
     prompt = f"Q: {row['input']}" + (f"\n{cue}" if options.raw else "")
     grade = f"envs.language.bbh.answers:grade_{kind if options.mode == 'standard' else 'lemur'}"
     return question(f"bbh/{kind}", f"bbh/{file}/{number}", file, prompt, grade, row["target"], details)
@@ -108,9 +98,9 @@ def _without_steps(example: str, keeps_period: bool) -> str:
     return f"{asked}\nA: {answer if keeps_period else answer.removesuffix('.')}"
 
 
-def _file(data: Path, homes: Sequence[str], file: str, endings: Sequence[str]) -> Path | None:
+def _file(data: Path, file: str) -> Path | None:
     try:
-        return find_file(data, [f"{home}/{file}{ending}" for home in homes for ending in endings], _SOURCE)
+        return find_file(data, [f"{home}/{file}{ending}" for home in _HOMES for ending in _ENDINGS], _SOURCE)
     except FileNotFoundError:
         return None
 
@@ -118,7 +108,6 @@ def _file(data: Path, homes: Sequence[str], file: str, endings: Sequence[str]) -
 _PATTERNS = (
     *(f"{home}/*{ending}" for home in _HOMES for ending in _ENDINGS), *(f"{home}/*.txt" for home in _PROMPTS),
 )  # fmt: skip
-PROTOCOLS = {kind: column_protocol(f"bbh/{kind}", options=Protocol) for kind in KINDS}
 BENCHMARKS = {
     kind: Benchmark(
         Protocol, partial(_load, kind), {"full": 512, "brief": 512},
@@ -126,7 +115,7 @@ BENCHMARKS = {
         needs=first_task_loads(partial(_load, kind)), sources=SOURCES, has_hints=True,
         details=BenchmarkDetails(
             "6511", file_patterns=_PATTERNS, notes=macro_averages,
-            protocol=PROTOCOLS[kind],
+            protocol=column_protocol(f"bbh/{kind}", options=Protocol),
         ),
     )
     for kind in KINDS

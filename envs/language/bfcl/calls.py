@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from envs.language.bfcl.categories import rates, solved_by_category
+from envs.language.bfcl.categories import solved_by_category
 from envs.language.bfcl.literals import java_value, javascript_value, source_text
 from lemur_ray.agents.trajectory import Episode
 
@@ -169,12 +169,12 @@ def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
     """For reports: category -> share solved of its scored episodes, and the leaderboard's averages ``non_live_ast``,
     ``live_ast`` and ``irrelevance_detection`` over the categories that were played; {} if none is scored."""
     by = solved_by_category(episodes, CATEGORIES)
-    shares = rates(by)
+    shares = {category: fmean(solved) for category, solved in by.items()}
     non_live = [fmean(simple)] if (simple := [shares[one] for one in AST[:3] if one in shares]) else []
     non_live += [shares[one] for one in AST[3:] if one in shares]
     averages: dict[str, Sequence[float]] = {
         "non_live_ast": non_live,
         "live_ast": [solved for one in LIVE for solved in by.get(one, ())],
+        "irrelevance_detection": [shares[one] for one in RELEVANCE[:2] if one in shares],
     }
-    averages["irrelevance_detection"] = [shares[one] for one in RELEVANCE[:2] if one in shares]
     return {**shares, **{name: fmean(values) for name, values in averages.items() if values}}

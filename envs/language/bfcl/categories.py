@@ -1,8 +1,7 @@
 """Categories of BFCL: the option that chooses them, and the share solved in each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import ClassVar
 
 from envs.published_protocols import published_protocol
@@ -44,8 +43,3 @@ def solved_by_category(episodes: Sequence[Episode], every: Sequence[str]) -> dic
     one are left out."""
     solved = by_category(episodes)
     return {category: solved[category] for category in every if category in solved}
-
-
-def rates(solved: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Share solved by category."""
-    return {category: fmean(values) for category, values in solved.items()}

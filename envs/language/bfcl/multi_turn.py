@@ -4,14 +4,14 @@ are those of the installed package bfcl-eval; nothing of it is part of this proj
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
 
-from envs.language.bfcl.categories import ChosenCategories, rates, solved_by_category
+from envs.language.bfcl.categories import ChosenCategories, solved_by_category
 from envs.language.bfcl.multi_turn_env import STEPS
 from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Episode, Task
@@ -62,8 +62,8 @@ def load(offer: Offer, options: MultiTurnOptions, request: EvaluationRequest) ->
         digest = files_digest(*paths)
         for _, row in read_json_lines(paths[0]):
             names = row["involved_classes"]
-            tools = [tool for name in names for tool in tools_of(name)]
-            tools, added = _held_out(tools, row.get("missed_function", {}))
+            every = [tool for name in names for tool in tools_of(name)]
+            tools, added = _held_out(every, row.get("missed_function", {}))
             task = {
                 "apis": {
                     "classes": {name: backend.CLASS_FILE_PATH_MAPPING[name] for name in names},
@@ -78,9 +78,8 @@ def load(offer: Offer, options: MultiTurnOptions, request: EvaluationRequest) ->
                 "news": news,
                 "native": options.tools == "native",
                 "database_id": digest,
+                "max_steps": (turns := len(gold[row["id"]]) * (STEPS + 1)),
             }
-            turns = len(gold[row["id"]]) * (STEPS + 1)
-            task["max_steps"] = turns
             yield Task("bfcl/multi_turn", f"bfcl/{row['id']}", "envs:lemur/BFCL-v0", category, task, max_turns=turns)
 
 
@@ -100,21 +99,15 @@ def _held_out(
 def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
     """For reports: category -> share solved of its scored episodes, and their mean ``multi_turn``, as the leaderboard
     counts it; {} if none is scored."""
-    shares = rates(solved_by_category(episodes, CATEGORIES))
+    shares = {category: fmean(solved) for category, solved in solved_by_category(episodes, CATEGORIES).items()}
     return {**shares, "multi_turn": fmean(shares.values())} if shares else {}
-
-
-PROTOCOL = published_protocol("bfcl/multi_turn")
 
 
 def multi_turn(offer: Offer) -> Benchmark[MultiTurnOptions]:
     """The benchmark. ``offer``: how a function of the data becomes a tool."""
-
-    def tasks(options: MultiTurnOptions, request: EvaluationRequest) -> Iterator[Task]:
-        return load(offer, options, request)
-
+    tasks = partial(load, offer)
+    details = BenchmarkDetails("800, multi-turn", notes=summary, protocol=published_protocol("bfcl/multi_turn"))
     return Benchmark(
         MultiTurnOptions, tasks, {"full": 1024, "brief": 1024}, needs=first_task_loads(tasks, "package bfcl-eval"),
-        resources=COMMANDS,
-        min_step_s=60.0, has_hints=True, details=BenchmarkDetails("800, multi-turn", notes=summary, protocol=PROTOCOL),
+        resources=COMMANDS, min_step_s=60.0, has_hints=True, details=details,
     )  # fmt: skip

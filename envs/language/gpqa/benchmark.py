@@ -68,12 +68,9 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     return Graded(score, letter, scores={STRICT: float(strict[-1:] == [options["reference"]]), FLEXIBLE: score})
 
 
-_PROTOCOL = published_protocol("gpqa")
-
-
 def _benchmark(subset: str, size: int) -> Benchmark[GpqaOptions]:
     load, patterns = partial(_load, subset), (f"gpqa/dataset/gpqa_{subset}.csv",)
-    details = BenchmarkDetails(size=str(size), file_patterns=patterns, protocol=_PROTOCOL)
+    details = BenchmarkDetails(size=str(size), file_patterns=patterns, protocol=published_protocol("gpqa"))
     return Benchmark(
         GpqaOptions, load, {"full": 2048, "brief": 2048}, version=3,  # lists of verdicts, small letters
         needs=first_task_loads(load), sources=(_source(subset),),

@@ -99,8 +99,9 @@ def _needs(options: Gsm8kOptions, request: EvaluationRequest) -> list[Requiremen
     return [requirement_of("data", partial(find_file, request.data, places, _SOURCE)) for places in needed]
 
 
-_PROTOCOL = column_protocol("gsm8k", options=Gsm8kOptions)
-_DETAILS = BenchmarkDetails("1319", file_patterns=(*TEST, *TRAIN), protocol=_PROTOCOL)
+_DETAILS = BenchmarkDetails(
+    "1319", file_patterns=(*TEST, *TRAIN), protocol=column_protocol("gsm8k", options=Gsm8kOptions)
+)
 BENCHMARKS = {
     "": Benchmark(
         Gsm8kOptions, _load, {"full": 512, "brief": 512}, needs=_needs, sources=SOURCES, has_hints=True,

@@ -75,11 +75,10 @@ def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 
 _DATA = first_task_loads(_load)
-_PROTOCOL = published_protocol("ifeval")
 BENCHMARKS = {
     "": Benchmark(
         IfevalOptions, _load, {"full": 1280, "brief": 1280}, sources=SOURCES,
         needs=lambda options, request: [*_DATA(options, request), requirement_of("langdetect", detector)],
-        details=BenchmarkDetails(size="541", notes=summary, file_patterns=_NAMES, protocol=_PROTOCOL),
+        details=BenchmarkDetails("541", notes=summary, file_patterns=_NAMES, protocol=published_protocol("ifeval")),
     )
 }  # fmt: skip

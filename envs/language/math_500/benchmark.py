@@ -142,10 +142,9 @@ def _with_braces(text: str) -> str:
     return first
 
 
-_PROTOCOL = published_protocol("math_500")
 BENCHMARKS = {
     "": Benchmark(
         Math500Options, _load, {"full": 4096, "brief": 4096}, needs=first_task_loads(_load), sources=SOURCES,
-        has_hints=True, details=BenchmarkDetails(size="500", file_patterns=_NAMES, protocol=_PROTOCOL),
+        has_hints=True, details=BenchmarkDetails("500", file_patterns=_NAMES, protocol=published_protocol("math_500")),
     )
 }  # fmt: skip

@@ -169,9 +169,8 @@ def _version(options: MmluOptions) -> int:
     return version_by_mode(options) + 4 * (not options.weighs)
 
 
-_PROTOCOL = column_protocol("mmlu", options=MmluOptions, further=_not_weighed)
 _DETAILS = BenchmarkDetails(
-    "14042", protocol=_PROTOCOL,
+    "14042", protocol=column_protocol("mmlu", options=MmluOptions, further=_not_weighed),
     file_patterns=tuple(f"{home}/{files}" for home in _HOMES for files in _LAYOUTS), notes=means,
 )  # fmt: skip
 BENCHMARKS = {

@@ -81,12 +81,11 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     return Graded(score, letter, scores={STRICT: float(strict[:1] == [right]), FLEXIBLE: score})
 
 
-_PROTOCOL = published_protocol("mmlu_pro")
 _PATTERNS = tuple(name.format("*") for name in _NAMES)
 BENCHMARKS = {
     "": Benchmark(
         MmluProOptions, _load, {"full": 2048, "brief": 2048}, version=3,  # a list of letters chooses none
-        needs=first_task_loads(_load), sources=SOURCES,
-        has_hints=True, details=BenchmarkDetails(size="12032", file_patterns=_PATTERNS, protocol=_PROTOCOL),
+        needs=first_task_loads(_load), sources=SOURCES, has_hints=True,
+        details=BenchmarkDetails("12032", file_patterns=_PATTERNS, protocol=published_protocol("mmlu_pro")),
     )
 }  # fmt: skip

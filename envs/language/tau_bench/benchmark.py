@@ -54,9 +54,8 @@ def _archive(request: EvaluationRequest) -> Path:
 
 def _needs(options: TauBenchOptions, request: EvaluationRequest) -> tuple[Requirement, Requirement]:
     has_user = request.recording is not None or options.user == "scripted" or options.teacher
-    return requirement_of("data", partial(_archive, request)), Requirement(
-        "simulated user", lambda: None if has_user else NO_USER
-    )
+    user = Requirement("simulated user", lambda: None if has_user else NO_USER)
+    return requirement_of("data", partial(_archive, request)), user
 
 
 def _load(domain: str, options: TauBenchOptions, request: EvaluationRequest) -> Iterator[Task]:
@@ -64,14 +63,8 @@ def _load(domain: str, options: TauBenchOptions, request: EvaluationRequest) -> 
     if options.split not in SPLITS[domain]:
         raise ValueError(f"--split {options.split}: tau_bench/{domain} has {', '.join(SPLITS[domain])}")
     package = unpacked(path, lemur_home() / "tau_bench")
-    shared = {
-        "package": HostPath(package),
-        "domain": domain,
-        "split": options.split,
-        "native": options.tools == "native",
-        "database_id": files_digest(path),
-        "max_steps": TURNS,
-    }
+    shared = {"package": HostPath(package), "domain": domain, "split": options.split, "max_steps": TURNS}
+    shared |= {"native": options.tools == "native", "database_id": files_digest(path)}
     if request.recording is not None:
         yield from _recorded(f"tau_bench/{domain}", shared, request.recording)
         return
@@ -79,8 +72,7 @@ def _load(domain: str, options: TauBenchOptions, request: EvaluationRequest) -> 
         raise ValueError(problem)
     shared |= {"user": options.user, "teacher": options.teacher}
     for index in range(_number_of_tasks(str(package), domain, options.split)):
-        own = {**shared, "index": index}
-        task_id = f"{domain}/{options.split}/{index}"
+        task_id, own = f"{domain}/{options.split}/{index}", {**shared, "index": index}
         yield Task(f"tau_bench/{domain}", task_id, "envs:lemur/TauBench-v0", domain, own, max_turns=TURNS)
 
 
@@ -114,26 +106,16 @@ def pass_hat(episodes: Sequence[Episode]) -> dict[str, float]:
     }
 
 
-_PROTOCOL = published_protocol("tau_bench")
 BENCHMARKS = {
     domain: Benchmark(
-        TauBenchOptions,
-        partial(_load, domain),
-        {"full": 1024, "brief": 1024},
-        needs=_needs,
-        sources=SOURCES,
-        resources=PROGRAMS,
-        min_step_s=60.0,
-        has_hints=True,
+        TauBenchOptions, partial(_load, domain), {"full": 1024, "brief": 1024}, needs=_needs, sources=SOURCES,
+        resources=PROGRAMS, min_step_s=60.0, has_hints=True,
         details=BenchmarkDetails(
             _SIZES[domain],
             cluster=lambda task: task.id.partition("/trial-")[0],
             endpoints=lambda options: (options.teacher,) if options.teacher and options.user != "scripted" else (),
-            notes=pass_hat,
-            protocol=_PROTOCOL,
-            recording_format=FORMAT,
-            published_runs=RUNS,
+            notes=pass_hat, protocol=published_protocol("tau_bench"), recording_format=FORMAT, published_runs=RUNS,
         ),
     )
     for domain in DOMAINS
-}
+}  # fmt: skip

@@ -120,11 +120,8 @@ class _Program:
         sys.path.insert(0, request["package"])
         self._types = import_module("tau_bench.types")
         strategy = {"scripted": "llm", "recorded": "llm"}.get(request.get("user", ""), request.get("user", "llm"))
-        user = {
-            "user_strategy": strategy,
-            "user_model": "teacher",
-            "user_provider": "teacher",
-        }  # names that nobody reads
+        # Nobody reads the names of model and provider.
+        user = {"user_strategy": strategy, "user_model": "teacher", "user_provider": "teacher"}
         get_env = import_module("tau_bench.envs").get_env
         self._env = get_env(request["domain"], task_split=request["split"], task_index=0, **user)
 

@@ -130,10 +130,10 @@ def _some_libraries(run: EvaluationRun) -> Sequence[str]:
     return (f"{run.settings['libraries']} alone",) if run.settings.get("libraries") else ()
 
 
-_PROTOCOL = column_protocol("ds1000", options=Ds1000Options, further=_some_libraries)
 _DETAILS = BenchmarkDetails(
-    "1000", file_patterns=tuple(FILES), departures=_departures, notes=by_library, protocol=_PROTOCOL
-)
+    "1000", file_patterns=tuple(FILES), departures=_departures, notes=by_library,
+    protocol=column_protocol("ds1000", options=Ds1000Options, further=_some_libraries),
+)  # fmt: skip
 BENCHMARKS = {
     "": Benchmark(
         Ds1000Options, _load, {"full": 1024, "brief": 1024}, identity=single_protocol_identity,

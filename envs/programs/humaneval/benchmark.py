@@ -49,8 +49,9 @@ def _load(options: HumanEvalOptions, request: EvaluationRequest) -> Iterator[Tas
         yield question("humaneval", name, "humaneval", prompt, grade, reference, details)
 
 
-_PROTOCOL = column_protocol("humaneval", options=HumanEvalOptions)
-_DETAILS = BenchmarkDetails("164", protocol=_PROTOCOL, file_patterns=tuple(FILES))
+_DETAILS = BenchmarkDetails(
+    "164", protocol=column_protocol("humaneval", options=HumanEvalOptions), file_patterns=tuple(FILES)
+)
 BENCHMARKS = {
     "": Benchmark(
         HumanEvalOptions, _load, {"full": 512, "brief": 512}, needs=first_task_loads_in_sandbox(_load),

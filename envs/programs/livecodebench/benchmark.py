@@ -143,11 +143,10 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     return Graded(float(not why), program, why)
 
 
-_PROTOCOL = published_protocol("livecodebench")
 BENCHMARKS = {
     "": Benchmark(
         LiveCodeBenchOptions, _load, {"full": 2048, "brief": 2048}, needs=first_task_loads_in_sandbox(_load),
         min_step_s=TOTAL_S + 10, resources=PROGRAMS, sources=SOURCES,
-        details=BenchmarkDetails("1055", file_patterns=_PATTERNS, protocol=_PROTOCOL),
+        details=BenchmarkDetails("1055", file_patterns=_PATTERNS, protocol=published_protocol("livecodebench")),
     )
 }  # fmt: skip

@@ -109,9 +109,9 @@ def _turn_departures(run: EvaluationRun) -> Sequence[str]:
     return ("examples' turns are ended",) if there and run.settings.get("shots", 1) else ()
 
 
-_PROTOCOL = column_protocol("mbpp", options=MbppOptions, further=_turn_departures)
 _DETAILS = BenchmarkDetails(
-    "500 (974 with --split all)", file_patterns=(*FILES, *PARQUET.values()), protocol=_PROTOCOL
+    "500 (974 with --split all)", file_patterns=(*FILES, *PARQUET.values()),
+    protocol=column_protocol("mbpp", options=MbppOptions, further=_turn_departures),
 )  # fmt: skip
 BENCHMARKS = {
     "": Benchmark(

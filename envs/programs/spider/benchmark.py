@@ -87,6 +87,6 @@ BENCHMARKS = {
         SpiderOptions, _load, {"full": 256, "brief": 256}, identity=single_protocol_identity,
         version=3,  # a query between sentences or in JSON; shots are questions of the training set
         needs=first_task_loads(_load), min_step_s=PROGRAM_S, sources=SOURCES, has_hints=True,
-        details=BenchmarkDetails(file_patterns=tuple(DEV), size="1034", protocol=_PROTOCOL),
+        details=BenchmarkDetails("1034", file_patterns=tuple(DEV), protocol=_PROTOCOL),
     )
 }  # fmt: skip
