@@ -24,7 +24,10 @@ _ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "b": "\b"}
 _COLUMN = re.compile(r"  `(?P<name>[^`]+)` (?P<type>\w+(?:\([\d,]+\))?)(?P<rest>.*?),?$")
 _KEY = re.compile(r"  (?P<kind>PRIMARY KEY|UNIQUE KEY|KEY)(?: `[^`]+`)? \((?P<columns>.*)\)")
 _DEFAULT = re.compile(r"DEFAULT (?:'((?:[^']|'')*)'|(\S+))")
-_WORD = re.compile(r"[^,)]+")
+_VALUE = re.compile(
+    r"'(?P<text>(?:[^'\\]|\\.|'')*)'|(?P<close>\))|(?P<end>;)|(?P<open>')|(?P<word>[^(), ;][^,)]*)", re.DOTALL
+)
+_ESCAPE = re.compile(r"\\(.)|''", re.DOTALL)
 
 
 @dataclass
@@ -149,44 +152,22 @@ def _insert(connection: sqlite3.Connection, table: str, values: str) -> None:
 
 
 def _rows(values: str) -> Iterator[list[Any]]:
-    """Yield the rows of an INSERT statement's VALUES list, up to its semicolon."""
-    row: list[Any] | None = None
-    at = 0
-    while values[at] != ";":
-        character = values[at]
-        if character == "(":
-            row = []
-        elif character == ")":
-            assert row is not None
-            yield row
-            row = None
-        elif row is not None and character == "'":
-            text, at = _text(values, at + 1)
-            row.append(text)
-        elif row is not None and character not in ", ":
-            word = _WORD.match(values, at)
-            assert word is not None
-            row.append(_number(word[0]))
-            at = word.end() - 1
-        at += 1
-
-
-def _text(values: str, at: int) -> tuple[str, int]:
-    """Parse a quoted text that begins at ``at``, after its opening quote: (text, index of the closing quote)."""
-    out: list[str] = []
-    while True:
-        character = values[at]
-        if character == "\\":
-            out.append(_ESCAPED.get(values[at + 1], values[at + 1]))
-            at += 2
-        elif character == "'" and values[at + 1] == "'":
-            out.append("'")
-            at += 2
-        elif character == "'":
-            return "".join(out), at
-        else:
-            out.append(character)
-            at += 1
+    """Yield the rows of an INSERT statement's VALUES list, up to its semicolon. Raises ValueError if it has none."""
+    row: list[Any] = []
+    for match in _VALUE.finditer(values):
+        match match.lastgroup:
+            case "text":
+                row.append(_ESCAPE.sub(lambda sign: _ESCAPED.get(sign[1], sign[1]) if sign[1] else "'", match["text"]))
+            case "word":
+                row.append(_number(match["word"]))
+            case "close":
+                yield row
+                row = []
+            case "end":
+                return
+            case "open":
+                break
+    raise ValueError("a text or an INSERT without an end")
 
 
 def _number(word: str) -> int | float | None:

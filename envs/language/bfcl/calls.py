@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from envs.language.bfcl.categories import solved_by_category
 from envs.language.bfcl.literals import java_value, javascript_value, source_text
 from lemur_ray.agents.trajectory import Episode
+from lemur_ray.benchmarks.question import by_category
 
 AST = ("simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple")
 LIVE = ("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple")
@@ -168,8 +168,8 @@ def _first(accepted: Any) -> Any:
 def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
     """For reports: category -> share solved of its scored episodes, and the leaderboard's averages ``non_live_ast``,
     ``live_ast`` and ``irrelevance_detection`` over the categories that were played; {} if none is scored."""
-    by = solved_by_category(episodes, CATEGORIES)
-    shares = {category: fmean(solved) for category, solved in by.items()}
+    by = by_category(episodes)
+    shares = {category: fmean(by[category]) for category in CATEGORIES if category in by}
     non_live = [fmean(simple)] if (simple := [shares[one] for one in AST[:3] if one in shares]) else []
     non_live += [shares[one] for one in AST[3:] if one in shares]
     averages: dict[str, Sequence[float]] = {

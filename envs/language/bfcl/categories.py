@@ -1,13 +1,11 @@
-"""Categories of BFCL: the option that chooses them, and the share solved in each."""
+"""Categories of BFCL: the option that chooses them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from envs.published_protocols import published_protocol
-from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.protocol_options import Tools
-from lemur_ray.benchmarks.question import by_category
 
 SINGLE_TURN = published_protocol("bfcl")
 
@@ -36,10 +34,3 @@ class ChosenCategories(Tools):
     @property
     def played(self) -> Sequence[str]:
         return [one.strip() for one in self.categories.split(",")] if self.categories else self.EVERY
-
-
-def solved_by_category(episodes: Sequence[Episode], every: Sequence[str]) -> dict[str, list[float]]:
-    """1.0 for each solved of the scored episodes, else 0.0, by category in the order of ``every``; categories without
-    one are left out."""
-    solved = by_category(episodes)
-    return {category: solved[category] for category in every if category in solved}

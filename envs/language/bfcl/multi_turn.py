@@ -11,12 +11,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
 
-from envs.language.bfcl.categories import ChosenCategories, solved_by_category
+from envs.language.bfcl.categories import ChosenCategories
 from envs.language.bfcl.multi_turn_env import STEPS
 from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
+from lemur_ray.benchmarks.question import by_category
 from lemur_ray.benchmarks.resource_request import COMMANDS
 from lemur_ray.benchmarks.rows import files_digest
 from lemur_ray.host.json_files import read_json_lines
@@ -99,7 +100,8 @@ def _held_out(
 def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
     """For reports: category -> share solved of its scored episodes, and their mean ``multi_turn``, as the leaderboard
     counts it; {} if none is scored."""
-    shares = {category: fmean(solved) for category, solved in solved_by_category(episodes, CATEGORIES).items()}
+    by = by_category(episodes)
+    shares = {category: fmean(by[category]) for category in CATEGORIES if category in by}
     return {**shares, "multi_turn": fmean(shares.values())} if shares else {}
 
 

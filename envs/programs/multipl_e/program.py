@@ -46,12 +46,11 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     """Score 1 if the program of a reply, with the item's tests, compiles and runs to its end; ``scores`` has the strict
     and the flexible reading. Raises SandboxDestroyed if the machine ended a sandbox or gave it no time."""
     asked = options["reference"]
+    backend = options.get("backend", "bwrap")
     program, strict = program_of(reply, asked), completed(reply, asked)
-    graded = _run(program, asked, options.get("backend", "bwrap"))
-    other = (
-        graded.score if strict in (None, program) else _run(str(strict), asked, options.get("backend", "bwrap")).score
-    )
-    return replace(graded, scores={STRICT: 0.0 if strict is None else other, FLEXIBLE: graded.score})
+    graded = _run(program, asked, backend)
+    other = 0.0 if strict is None else graded.score if strict == program else _run(strict, asked, backend).score
+    return replace(graded, scores={STRICT: other, FLEXIBLE: graded.score})
 
 
 def _run(program: str, asked: Mapping[str, Any], backend: str) -> Graded:

@@ -41,9 +41,8 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     asked = options["reference"]
     query, strict = query_in(reply, asked["begins"]), query_alone(reply, asked["begins"])
     graded = graded_query(query, asked)
-    other = graded.score if strict == query or strict is None else graded_query(strict, asked).score
-    scores = {STRICT: 0.0 if strict is None else other, FLEXIBLE: graded.score}
-    return replace(graded, scores=scores)
+    other = 0.0 if strict is None else graded.score if strict == query else graded_query(strict, asked).score
+    return replace(graded, scores={STRICT: other, FLEXIBLE: graded.score})
 
 
 def graded_query(query: str | None, asked: Mapping[str, Any]) -> Graded:
