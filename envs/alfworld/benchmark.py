@@ -66,10 +66,10 @@ def _load_real(split: str, options: RealOptions, request: EvaluationRequest) -> 
         print(f"{where}: {warning}", file=sys.stderr, flush=True)
     shared = {"file": HostPath(where), "real_split": split, "engine": options.engine, "prompt": request.prompt}
     shared["database_id"] = digest_of_all(games)
-    more = {name: (name.partition("-")[0], {**shared, "id": name}, name.partition("/")[0]) for name in games}
+    made = partial(Task, f"alfworld/{split}", env_id=ENV_ID, max_turns=MAX_TURNS)
     return [
-        Task(f"alfworld/{split}", name, ENV_ID, category, options, MAX_TURNS, cluster=cluster)
-        for name, (category, options, cluster) in more.items()
+        made(name, category=name.partition("-")[0], options={**shared, "id": name}, cluster=name.partition("/")[0])
+        for name in games
     ]
 
 
@@ -82,8 +82,6 @@ _REAL_LIMITS = (
     "ALFWorld's own games with text actions, one a turn: not the protocol of the paper's column, which calls "
     "tools from Python in five turns.",
 )
-
-
 _PROTOCOL = published_protocol("alfworld")
 
 

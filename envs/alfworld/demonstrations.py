@@ -1,14 +1,17 @@
-"""Games that the expert wins as conversations to tune on, with or without slips."""
+"""Games that the expert wins as conversations to tune on, with or without slips.
 
-from collections.abc import Iterator
+A slip is a command that the game refuses, of the kinds with which models fail. A demonstration without them never holds
+"Nothing happens.", so a model tuned on it has not seen how to go on."""
+
+from collections.abc import Callable, Iterator
 from random import Random
 
 from envs.alfworld.expert import Expert
 from envs.alfworld.games.game import Game
 from envs.alfworld.games.generator import draw_game
+from envs.alfworld.knowledge import kind_of
 from envs.alfworld.play import Play
 from envs.alfworld.prompts import Prompt, opening
-from envs.alfworld.slips import slip
 from envs.alfworld.tasks import MAX_TURNS
 from lemur_ray.agents.messages import Message
 
@@ -28,7 +31,7 @@ def demonstrations(
         messages.append(Message("user", first))
         expert, may_slip = Expert(play.opening), True
         for _ in range(MAX_TURNS):
-            mistake = slip(play, expert, random) if may_slip and slips and random.random() < slips else None
+            mistake = _slip(play, expert, random) if may_slip and slips and random.random() < slips else None
             thought, command = mistake or (expert.thought(), expert.advice())
             may_slip = mistake is None
             answer = play.step(command)
@@ -38,3 +41,50 @@ def demonstrations(
             if play.won:
                 yield f"train-{seed}-{index:05d}", tuple(messages[:-1])
                 break
+
+
+_Slip = tuple[str | None, str]
+"""Thought and command."""
+
+
+def _slip(play: Play, expert: Expert, random: Random) -> _Slip | None:
+    """A (kind, command) that the game refuses now, to stand before the expert's next command; None if none applies.
+    Kinds are drawn with ``random`` as often as they were the first refused command of lost games
+    (docs/guides/improve.md). Changes neither ``play`` nor ``expert``."""
+    chances = [one for make, share in _KINDS for one in [make(expert, random)] * share if one is not None]
+    if not chances:
+        return None
+    chosen = random.choice(chances)
+    return None if chosen[1] in play.admissible() else chosen
+
+
+def _wrong_number(expert: Expert, random: Random) -> _Slip | None:
+    """The expert's ``take`` with another number of the same class: cup 2 where cup 1 lies."""
+    verb, _, rest = expert.advice().partition(" ")
+    if verb != "take":
+        return None
+    thing, _, place = rest.partition(" from ")
+    kind, _, number = thing.rpartition(" ")
+    other = f"{kind} {random.choice([n for n in range(1, 5) if n != int(number)])}"
+    return f"find: {other}, {place}", f"take {other} from {place}"
+
+
+def _absent_furniture(expert: Expert, random: Random) -> _Slip | None:
+    """A walk to furniture of a class in the room, with a number that the room does not have."""
+    known = expert.knowledge.receptacles
+    kind = kind_of(random.choice(known))
+    last = max(int(name.rpartition(" ")[2]) for name in known if kind_of(name) == kind)
+    return expert.thought(), f"go to {kind} {last + random.randint(1, 2)}"
+
+
+def _where_it_stands(expert: Expert, random: Random) -> _Slip | None:
+    here = expert.knowledge.here
+    return None if here is None else (expert.thought(), f"go to {here}")
+
+
+_KINDS: tuple[tuple[Callable[[Expert, Random], _Slip | None], int], ...] = (
+    (_wrong_number, 13),
+    (_absent_furniture, 9),
+    (_where_it_stands, 4),
+)
+"""With the number of lost games, of 26, whose first refused command was of the kind."""

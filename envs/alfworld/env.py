@@ -40,8 +40,7 @@ _NUM_DRAWN = 2**31
 
 class ALFWorldTextEnv(TextEnv):
     """One ALFWorld game as an environment: a reply contains a command, and the observation is the game's answer to it.
-    Options of ``reset``: ``split``, ``seed`` and ``index`` of a generated game, or ``game`` (JSON of a ``GameSpec``),
-    or ``file``, ``real_split`` and ``id`` of one of ALFWorld's own; ``prompt`` (full, brief); more in the module."""
+    The options of ``reset`` are listed in the module."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({*_NAMED, "game", "prompt", *_REAL, "engine", "database_id"})
     _play: Play | PackagePlay | None = None

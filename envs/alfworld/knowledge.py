@@ -14,22 +14,11 @@ _ROOM = re.compile(r"You are in the middle of a room\. Looking quickly around yo
 _TASK = re.compile(r"Your task is to: (.*?)\.?\s*(?:\n|$)")
 _NAMED = re.compile(r"\ba ([a-z]+ \d+)")
 _OPPOSITE = {"heat": "cool", "cool": "heat"}
-
-
-def _goal_patterns() -> list[tuple[str, re.Pattern[str]]]:
-    patterns = []
-    for task_type, lines in TASK_LINES.items():
-        for line in lines:
-            words = (
-                re.escape(line)
-                .replace(r"\{object\}", r"(?P<object>[a-z]+)")
-                .replace(r"\{target\}", r"(?P<target>[a-z]+)")
-            )
-            patterns.append((task_type, re.compile(words)))
-    return patterns
-
-
-_GOALS = _goal_patterns()
+_GOALS = [
+    (task_type, re.compile(line.format(object="(?P<object>[a-z]+)", target="(?P<target>[a-z]+)")))
+    for task_type, lines in TASK_LINES.items()
+    for line in lines
+]
 
 
 def read_goal(task: str) -> Goal:

@@ -10,7 +10,6 @@ from envs.alfworld.sentences import room_line, task_line
 
 Prompt = Literal["full", "brief"]
 PROMPTS: tuple[Prompt, ...] = get_args(Prompt)
-
 _PUT: Mapping[GrammarName, str] = {
     "new": "  move <object> to <furniture>        put the object you carry on or into the furniture you stand at",
     "old": "  put <object> in/on <furniture>      put the object you carry on or into the furniture you stand at",
@@ -43,8 +42,6 @@ What helps:
 You may think before you act. End every reply with one line of the form
 > command
 """
-
-
 _LOOK: Mapping[GrammarName, str] = {
     "new": "  look, inventory, help               where you are, what you carry, all commands",
     "old": "  look, inventory                     where you are, what you carry",

@@ -13,7 +13,6 @@ Whether the command is possible is not checked here. The rule, in order:
 import re
 
 MAX_COMMAND_CHARACTERS = 500
-
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _FENCE = re.compile(r"\s*```[\w+-]*\s*")
 _PROMPTED = re.compile(r"\s*>(.*)")

@@ -20,18 +20,12 @@ def games(split: Split = "heldout", seed: int = 0, prompt: Prompt = "full", hint
     if prompt not in PROMPTS:
         raise ValueError(f"prompt {prompt!r}: expected one of {', '.join(PROMPTS)}")
     for index in itertools.count():
+        game = {"split": split, "seed": seed, "index": index}
         yield Task(
             benchmark=BENCHMARK,
             id=f"{split}-{seed}-{index:05d}",
             env_id=ENV_ID,
             category=draw_game(split, seed, index).task_type,
-            options={
-                "split": split,
-                "seed": seed,
-                "index": index,
-                "prompt": prompt,
-                "hints": hints,
-                "max_steps": MAX_TURNS,
-            },
+            options={**game, "prompt": prompt, "hints": hints, "max_steps": MAX_TURNS},
             max_turns=MAX_TURNS,
         )

@@ -43,32 +43,25 @@ TREATMENTS: Mapping[str, Treatment] = {
 TOOL_OF_VERB: Mapping[str, str] = {t.verb: t.tool for t in TREATMENTS.values()}
 TOOLS = frozenset((verb, tool.lower()) for verb, tool in TOOL_OF_VERB.items())
 """(verb, furniture class in lower case) pairs: what cleans, heats and cools in alfworld 0.4.2."""
-
 ROOMS: Mapping[str, Mapping[str, tuple[int, int]]] = _TABLES["rooms"]
 """By room and furniture class, the minimum and maximum number of pieces in a generated game."""
-
 STOCK: Mapping[str, tuple[str, ...]] = _names("stock")
 """Room -> classes of the small things that a generated game may place in it."""
-
 ROOMS_OF_TASK: Mapping[str, tuple[str, ...]] = _names("rooms_of_task")
 """Task type -> rooms it is played in. A room listed twice is drawn twice as often."""
-
 LAMP_SPOTS: Mapping[str, tuple[str, ...]] = _names("lamp_spots")
 NEVER_TARGET = frozenset({"StoveBurner", "CoffeeMachine", "Toaster", "ToiletPaperHanger", "TowelHolder"})
 OPENABLE = frozenset({"Fridge", "Cabinet", "Microwave", "Drawer", "Safe"})
-
 NOVEL_OBJECTS = frozenset(
     {*("Egg", "Spatula", "Statue", "Laptop", "Candle", "Plate", "Fork", "Pillow", "SprayBottle", "CreditCard")}
 )
 """Ten classes that are goal objects only in the split novel_object; elsewhere they are clutter."""
-
 _ON_TABLES = frozenset(thing for things in STOCK.values() for thing in things) - {"Towel", "Pillow"}
 FITS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("CounterTop", "CoffeeTable", "DiningTable", "SideTable"), _ON_TABLES),
     **{furniture: frozenset(things) for furniture, things in _names("fits").items()},
 }
 """Furniture class -> classes of the small things that it can hold."""
-
 TREATABLE: Mapping[str, frozenset[str]] = {
     "clean": FITS["SinkBasin"] - {"HandTowel"},
     "heat": frozenset({"Plate", "Egg", "Cup", "Apple", "Tomato", "Bread", "Potato", "Mug"}),

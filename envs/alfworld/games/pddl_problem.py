@@ -32,7 +32,6 @@ _WITHOUT_EFFECT = (
 )
 """Predicates that are ignored: no action of ALFWorld's domain and no sentence uses them."""
 _NEEDED = frozenset({"atlocation", "receptacletype", "receptacleatlocation", "objecttype"})
-
 _Facts = dict[str, set[tuple[str, ...]]]
 
 

@@ -31,10 +31,7 @@ from envs.alfworld.games.catalogue import (
 Split = Literal["train", "heldout", "novel_object"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 Triple = tuple[str, str, str]
-
 HELDOUT_SHARE = 0.2
-
-
 Partition = Mapping[Split, Mapping[str, tuple[Triple, ...]]]
 """By split and task type, the sorted triples that games of that split may have as goals."""
 
