@@ -93,8 +93,7 @@ def _teacher(options: Any) -> None:
 def departures(subset: str, options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
     """How prompts of ``subset`` depart from the published runs, for reports: a note if they have this project's
     wording."""
-    ours = asdict(own_wording(subset))
-    return (OUR_WORDS,) if tasks and tasks[0].options.get("wording") == ours else ()
+    return (OUR_WORDS,) if tasks and tasks[0].options.get("wording") == asdict(own_wording(subset)) else ()
 
 
 def opening(task: Task) -> str:
@@ -102,10 +101,6 @@ def opening(task: Task) -> str:
     options = task.options
     wording = Wording(**options["wording"])
     return wording.first_message(options["example"], options["prompt"], max_steps=options["max_steps"])
-
-
-def size(subset: str) -> str:
-    return str(_TASKS[subset])
 
 
 @dataclass(frozen=True)
@@ -191,12 +186,12 @@ BENCHMARKS = {
             endpoints=_asks,
             departures=partial(departures, subset),
             opening=opening,
-            size=size(subset),
+            size=str(_TASKS[subset]),
             recording_format=recorded_as(subset),
             published_runs=RUNS,
             settings={"grader": "mint-2023"},
             teacher_settings={"feedback": "textual"},
-            about=about(subset),
+            about=partial(about, subset),
             protocol=protocol(subset),
             replay_mode="grading",
         ),

@@ -69,15 +69,12 @@ def prompt_of(task: Task) -> str:
 
 def counters_of(steps: Sequence[Step]) -> dict[str, int]:
     """Number of steps of MINT's kinds: invalid_action, propose_solution, use_tool; kinds with 0 are left out."""
-    names = [
-        "invalid_action"
-        if step.action is None
-        else "propose_solution"
-        if step.action.startswith("<solution>")
-        else "use_tool"
-        for step in steps
-    ]
-    return dict(Counter(names))
+    actions = [step.action for step in steps]
+    proposals = sum(action is not None and action.startswith("<solution>") for action in actions)
+    invalid = actions.count(None)
+    used = len(actions) - proposals - invalid
+    counts = {"invalid_action": invalid, "propose_solution": proposals, "use_tool": used}
+    return {name: count for name, count in counts.items() if count}
 
 
 def terminate_reason(episode: Episode) -> str:

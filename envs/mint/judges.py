@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from envs.alfworld.play import Play
 from envs.mint.tasks import household_games
 from envs.mint.tools import Tool
-from lemur_ray.grading.mint import GRADERS, Grader, Verdicts, grade
+from lemur_ray.grading.mint import Grader, Verdicts, grade
 from lemur_ray.grading.python_tests import TestRun, run_tests
 from lemur_ray.grading.theorem import OptionRule
 from lemur_ray.sandbox.python_repl import own_packages
@@ -35,9 +35,6 @@ class Judge(Protocol):
         """Whether the episode ends unsolved by this grader: an ALFWorld game's commands are used up. Always False for
         other tasks."""
 
-    def close(self) -> None:
-        """Release resources."""
-
 
 class AnswerJudge:
     """Judge that grades proposed answers against ``reference``. What a grader has accepted once stays solved.
@@ -55,34 +52,25 @@ class AnswerJudge:
     ) -> None:
         if reference is None:
             raise ValueError(f"option reference: nothing to grade answers of {subset} by")
-        self._subset, self._prompt, self._reference = subset, prompt, reference
-        self._answer_type, self._option_rule = answer_type, option_rule
-        self._run_tests = partial(_in_fresh_sandboxes, backend)
-        self._accepted = dict.fromkeys(GRADERS, False)
+        self._grade = partial(
+            grade,
+            subset,
+            reference=reference,
+            prompt=prompt,
+            answer_type=answer_type,
+            option_rule=option_rule,
+            run_tests=partial(_in_fresh_sandboxes, backend),
+        )
         self.verdicts: list[Verdicts] = []
 
     def propose(self, answer: str) -> None:
-        verdicts = grade(
-            self._subset,
-            answer,
-            self._reference,
-            prompt=self._prompt,
-            answer_type=self._answer_type,
-            option_rule=self._option_rule,
-            run_tests=self._run_tests,
-        )
-        self.verdicts.append(verdicts)
-        for grader in GRADERS:
-            self._accepted[grader] |= verdicts.by(grader)
+        self.verdicts.append(self._grade(answer=answer))
 
     def solved(self, grader: Grader) -> bool:
-        return self._accepted[grader]
+        return any(verdicts.by(grader) for verdicts in self.verdicts)
 
     def over(self, grader: Grader) -> bool:
         return False
-
-    def close(self) -> None:
-        pass
 
 
 def _in_fresh_sandboxes(backend: str, solution: str, tests: str, setup: str = "") -> TestRun:
@@ -137,6 +125,3 @@ class HouseholdJudge:
 
     def over(self, grader: Grader) -> bool:
         return self.commands >= COMMAND_LIMIT and not self.solved(grader)
-
-    def close(self) -> None:
-        pass

@@ -25,10 +25,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from envs.mint import protocol
 from envs.mint.judges import AnswerJudge, HouseholdJudge, Judge
-from envs.mint.python_tool import PythonTool, SandboxedPython, ToolRefused
-from envs.mint.recording import PREFIX, SUBSETS
+from envs.mint.python_tool import SandboxedPython, ToolRefused
+from envs.mint.recording import FEEDBACK, PREFIX, SUBSETS
 from envs.mint.reply import PARSERS
 from envs.mint.search.wikipedia import WikipediaUnavailable, wikipedia_search
 from envs.mint.sources import recorded_observations, teacher_of, wikipedia_of
@@ -70,7 +69,7 @@ class MintEnv(TextEnv):
     default_max_steps: ClassVar[int] = MAX_STEPS
     graders: ClassVar[tuple[str, ...]] = GRADERS
 
-    _python: PythonTool | None = None
+    _python: SandboxedPython | None = None
     _judge: Judge | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
@@ -81,38 +80,43 @@ class MintEnv(TextEnv):
                 raise ValueError(f"option {name}: {options.get(name)!r}, expected a text")
         max_propose = options.get("max_propose", MAX_PROPOSE)
         check_whole_number("max_propose", max_propose)
-        self._subset, self._id = str(chosen["subset"]), str(options["id"])
-        self._prompt, self._example = str(options["prompt"]), str(options["example"])
+        subset = str(chosen["subset"])
         self._grader: Grader = chosen["grader"]
         self._parse = PARSERS[chosen["parser"]]
-        self._accounting = protocol.Accounting(self.max_steps, max_propose)
-        self._dialogue: list[Message] = []
-        self._turn = 0
-        self._tools = tools_of(self._subset)
-        self._wording = _wording(options.get("wording"), self._subset)
+        self._steps_left, self._proposals_left = self.max_steps, max_propose
+        self._tools = tools_of(subset)
+        self._wording = _wording(options.get("wording"), subset)
+        self._now = Situation(
+            subset=subset,
+            task_id=options["id"],
+            turn=0,
+            example=options["example"],
+            tools=self._wording.tools,
+            prompt=options["prompt"],
+            dialogue=(),
+            observation="",
+            solution=str(options.get("reference", "")),
+        )
         self._wikipedia = wikipedia_of(str(options.get("wikipedia", "none")))
         self._searches, self._searched_s = 0, 0.0
         self._is_replay = str(options.get("wikipedia", "")).startswith("log:")
         self._teacher: Teacher | None = None
         if chosen["feedback"] != "none":
             self._teacher = teacher_of(str(options.get("teacher", "")), chosen["feedback"], chosen["ground_truth"])
-        self._seen = recorded_observations(str(options.get("recording", ""))).get(self._id, ())
-        self._solution = str(options.get("reference", ""))
+        self._seen = recorded_observations(str(options.get("recording", ""))).get(self._now.task_id, ())
         self._judge = self._judge_of(options, chosen["option_rule"], chosen["backend"])
         if chosen["tools"] == "run":
             self._python = SandboxedPython(self._tools, self._call, backend=chosen["backend"])
-        elif self._subset == "alfworld":
+        elif subset == "alfworld":
             raise ValueError("option tools: skip is not for alfworld, where code plays the game")
-        message = self._wording.first_message(
-            self._example, self._prompt, max_steps=self.max_steps, max_propose=max_propose
-        )
-        return Opening(message, reply_prefix=PREFIX)
+        limits = {"max_steps": self.max_steps, "max_propose": max_propose}
+        return Opening(self._wording.first_message(self._now.example, self._now.prompt, **limits), reply_prefix=PREFIX)
 
     def _judge_of(self, options: Mapping[str, Any], option_rule: Any, backend: str) -> Judge:
-        if self._subset == "alfworld":
-            return HouseholdJudge(Path(str(options.get("games"))), self._id)
-        answer_type = str(options.get("answer_type", ""))
-        return AnswerJudge(self._subset, self._prompt, options.get("reference"), answer_type, option_rule, backend)
+        task, answer_type = self._now, str(options.get("answer_type", ""))
+        if task.subset == "alfworld":
+            return HouseholdJudge(Path(str(options.get("games"))), task.task_id)
+        return AnswerJudge(task.subset, task.prompt, options.get("reference"), answer_type, option_rule, backend)
 
     def hints(self) -> dict[str, Any]:
         """An empty dict: without hints, the random policy replies with an empty text."""
@@ -125,14 +129,14 @@ class MintEnv(TextEnv):
         action, text = self._act(reply, judge)
         scores: dict[str, float] = {grader: float(judge.solved(grader)) for grader in GRADERS}
         solved = judge.solved(self._grader)
-        finished = not solved and (self._accounting.out_of_proposals or judge.over(self._grader))
-        message = self._accounting.message(text)
-        if reply.strip():
-            self._dialogue.append(Message("assistant", reply))
-        if not solved and not finished and self._accounting.steps_left > 0:
-            message = self._with_feedback(message)
-        self._dialogue.append(Message("user", message))
-        self._turn += 1
+        finished = not solved and (self._proposals_left <= 0 or judge.over(self._grader))
+        message = _with_count_down(text, self._steps_left, self._proposals_left)
+        dialogue = (*self._now.dialogue, *([Message("assistant", reply)] if reply.strip() else []))
+        if self._teacher is not None and not solved and not finished and self._steps_left > 0:
+            feedback = self._teacher.feedback(dataclasses.replace(self._now, dialogue=dialogue, observation=message))
+            message += f"{FEEDBACK}{feedback}\n" if feedback else ""
+        dialogue = (*dialogue, Message("user", message))
+        self._now = dataclasses.replace(self._now, turn=self._now.turn + 1, dialogue=dialogue)
         return Turn(
             message,
             action,
@@ -146,23 +150,22 @@ class MintEnv(TextEnv):
     def _act(self, reply: str, judge: Judge) -> tuple[str | None, str]:
         """Carry out a reply: (action in its tags, None without one; text of the observation)."""
         asked = self._parse(reply)
+        self._steps_left -= 1
         if asked.kind == "propose":
-            self._accounting.count("propose_solution")
+            self._proposals_left -= 1
             if asked.content is None:
                 return PROPOSED_NOTHING, self._wording.not_understood
             judge.propose(asked.content)
-            text = "" if judge.solved(self._grader) else protocol.WRONG_ANSWER
+            text = "" if judge.solved(self._grader) else WRONG_ANSWER
             return f"<solution>{asked.content}</solution>", text
         if asked.content is None:
-            self._accounting.count("invalid_action")
             return None, self._wording.not_understood
-        self._accounting.count("use_tool")
         text = self._not_run() if self._python is None else self._python.run(asked.content)
         return f"<execute>{asked.content}</execute>", text
 
     def _not_run(self) -> str:
         """Observation for code that is not run: a notice, followed by the recorded observation if there is one."""
-        seen = self._seen[self._turn] if self._turn < len(self._seen) else None
+        seen = self._seen[self._now.turn] if self._now.turn < len(self._seen) else None
         return f"{NOT_EXECUTED}\n{seen}" if seen else NOT_EXECUTED
 
     def _call(self, name: str, arguments: list[str]) -> str:
@@ -182,7 +185,7 @@ class MintEnv(TextEnv):
         try:
             compat = self._grader == "mint-2023"
             with external_call(name):
-                return wikipedia_search(arguments[0], self._wikipedia, task=self._id, compat=compat)
+                return wikipedia_search(arguments[0], self._wikipedia, task=self._now.task_id, compat=compat)
         except WikipediaUnavailable as error:
             if self._is_replay:  # the rest of the episode can still be compared
                 raise ToolRefused(str(error)) from error
@@ -190,31 +193,23 @@ class MintEnv(TextEnv):
         finally:
             self._searched_s += time.monotonic() - began
 
-    def _with_feedback(self, message: str) -> str:
-        if self._teacher is None:
-            return message
-        situation = Situation(
-            subset=self._subset,
-            task_id=self._id,
-            turn=self._turn,
-            example=self._example,
-            tools=self._wording.tools,
-            prompt=self._prompt,
-            dialogue=tuple(self._dialogue),
-            observation=message,
-            solution=self._solution,
-        )
-        return protocol.with_feedback(message, self._teacher.feedback(situation))
-
     def close(self) -> None:
-        for part in (self._python, self._judge):
-            if part is not None:
-                part.close()
+        if self._python is not None:
+            self._python.close()
         self._python = self._judge = None
 
 
 PROPOSED_NOTHING = "<solution>"
 """Action of a turn that proposes an empty solution."""
+WRONG_ANSWER = "Your answer is wrong."
+
+
+def _with_count_down(text: str, steps_left: int, proposals_left: int) -> str:
+    """The observation: ``text``, then the lines of mint-bench 3f7f12c with the steps and proposals that are left. Tests
+    recompute the 12,291 such lines of the published runs."""
+    left = f"You have {steps_left} steps left and {proposals_left} chances to propose solution left.\n"
+    left += "You should take the last step to propose a solution.\n" if steps_left <= 1 else ""
+    return f"Observation:\n{text}\n{left}"
 
 
 def _wording(given: Any, subset: str) -> Wording:

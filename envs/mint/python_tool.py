@@ -7,9 +7,8 @@ run here, and it cannot reach the game. Limits are MINT's (mint-bench 3f7f12c): 
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from envs.mint.protocol import NO_OUTPUT
 from envs.mint.tools import Tool
 from lemur_ray.sandbox.exec_slots import lost_s
 from lemur_ray.sandbox.inside.payload.harness_functions import ENOUGH_CHARS
@@ -22,6 +21,7 @@ from lemur_ray.sandbox.warm_pool import WarmPool, shared_pool
 TIME_S = 30.0
 MAX_CHARS = 2_000
 TRUNCATED = "...\n[Output Truncated]"
+NO_OUTPUT = "[Executed Successfully with No Output]"
 MAX_CALLS = 2_000
 """Maximum function calls of one cell, so that an endless loop cannot occupy the harness."""
 _SLACK_S = 10.0
@@ -33,18 +33,7 @@ _OUTPUT, _CALL = {"out": str}, {"call": str, "arguments": [str]}
 _ARGUMENT_CHARS = 10_000
 _PATIENCE_S = 30.0
 """Extra seconds for a machine that gives the cell no processor time."""
-
 Call = Callable[[str, list[str]], str]
-
-
-class PythonTool(Protocol):
-    """Runs cells (pieces of Python code) of a model one after another in one interpreter."""
-
-    def run(self, code: str) -> str:
-        """Run a cell and return its output as the model sees it; errors of the code are part of it."""
-
-    def close(self) -> None:
-        """End the interpreter."""
 
 
 class PythonToolFault(Exception):
@@ -52,18 +41,12 @@ class PythonToolFault(Exception):
 
 
 class SandboxedPython:
-    """A Python session in a sandbox, started at the first cell and again after a cell that killed it. Cells may call
-    the functions ``tools``, which ``call(name, arguments)`` answers in this process: a ToolRefused from it is
-    raised in the cell, any other exception by ``run``. ``time_s``: limit of a cell in seconds."""
+    """A Python session in a sandbox that runs cells (pieces of Python code) one after another; started at the first
+    cell and again after a cell that killed it. Cells may call the functions ``tools``, which ``call(name, arguments)``
+    answers in this process: a ToolRefused from it is raised in the cell, any other exception by ``run``. ``time_s``:
+    limit of a cell in seconds."""
 
-    def __init__(
-        self,
-        tools: Sequence[Tool],
-        call: Call,
-        *,
-        time_s: float = TIME_S,
-        backend: str = "bwrap",
-    ) -> None:
+    def __init__(self, tools: Sequence[Tool], call: Call, *, time_s: float = TIME_S, backend: str = "bwrap") -> None:
         self._tools = {tool.name: list(tool.parameters) for tool in tools}
         self._call, self._time_s = call, time_s
         self._pool = sandboxes(backend)
@@ -71,9 +54,9 @@ class SandboxedPython:
         self._session: Session | None = None
 
     def run(self, code: str) -> str:
-        """Run a cell and return its output as the model sees it. Raises SandboxDestroyed if the code ended its sandbox,
-        PythonToolFault if the machine did, SandboxUnavailable if none can be opened, and what ``call`` raises except
-        ToolRefused."""
+        """Run a cell and return its output, errors of the code included, as the model sees it. Raises SandboxDestroyed
+        if the code ended its sandbox, PythonToolFault if the machine did, SandboxUnavailable if none can be opened, and
+        what ``call`` raises except ToolRefused."""
         return shown(self._run(code))
 
     def _run(self, code: str) -> str:

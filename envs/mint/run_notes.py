@@ -2,7 +2,7 @@
 
 A replay is named by its folders: ``replay:gpt-3.5-turbo-0613/F=gpt-4-0613`` had a teacher."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,12 +44,8 @@ def protocol(subset: str) -> PublishedProtocol:
     return published_protocol("mint", further=partial(_departures, subset))
 
 
-def about(subset: str) -> Callable[[EvaluationRun], RunDescription]:
-    """Return the function that describes a run of ``mint/<subset>`` for report pages."""
-    return partial(_about, subset)
-
-
-def _about(subset: str, run: EvaluationRun) -> RunDescription:
+def about(subset: str, run: EvaluationRun) -> RunDescription:
+    """Describe a run of ``mint/<subset>`` for report pages."""
     recorded, teacher, grader = recorded_name(run.policy), teacher_of(run), str(run.settings.get("judged_by", ""))
     return RunDescription(
         column=_COLUMNS[subset],

@@ -84,40 +84,35 @@ class ModelTeacher:
     def feedback(self, situation: Situation) -> str:
         """The model's feedback on the last turn, possibly empty. Raises FeedbackMissing if it cannot answer,
         EndpointRefused if a retry would be useless."""
-        with external_call("teacher") as count:
-            return self._feedback(situation, count)
-
-    def _feedback(self, situation: Situation, count: Count) -> str:
         telling, lost = "", ""
-        for attempt in range(ATTEMPTS):
-            try:
-                reply = self._reply(situation, attempt, count)
-            except EndpointRefused:
-                raise
-            except ContentRefused:
-                lost = ""
-                break
-            except PolicyUnreachable as error:
-                lost = f"{type(error).__name__}: {error}"
-                continue
-            feedback = reply.text
-            count(prompt_tokens=reply.usage.prompt_tokens, completion_tokens=reply.usage.completion_tokens)
-            answer = feedback.strip() if self.kind == "textual" else binary(feedback)
-            if not answer:
-                continue
-            withheld = discreet(answer, situation)
-            if withheld == answer:
-                return answer
-            count(disclosed=1)
-            if not self.ground_truth:
-                return answer
-            telling = withheld
-        if telling:
-            return telling
-        if lost:
-            raise FeedbackMissing(f"teacher {self.policy.name}: no {self.kind} feedback: {lost[:300]}")
-        count(unsaid=1)
-        return ""
+        with external_call("teacher") as count:
+            for attempt in range(ATTEMPTS):
+                try:
+                    reply = self._reply(situation, attempt, count)
+                except EndpointRefused:
+                    raise
+                except ContentRefused:
+                    lost = ""
+                    break
+                except PolicyUnreachable as error:
+                    lost = f"{type(error).__name__}: {error}"
+                    continue
+                count(prompt_tokens=reply.usage.prompt_tokens, completion_tokens=reply.usage.completion_tokens)
+                answer = reply.text.strip() if self.kind == "textual" else binary(reply.text)
+                if not answer:
+                    continue
+                withheld = discreet(answer, situation)
+                if withheld == answer:
+                    return answer
+                count(disclosed=1)
+                if not self.ground_truth:
+                    return answer
+                telling = withheld
+            if lost and not telling:
+                raise FeedbackMissing(f"teacher {self.policy.name}: no {self.kind} feedback: {lost[:300]}")
+            if not telling:
+                count(unsaid=1)
+        return telling
 
     def _reply(self, situation: Situation, attempt: int, count: Count) -> ChatReply:
         """Reply to the longest trajectory that the teacher can read. Raises ContentRefused, PolicyUnreachable, and

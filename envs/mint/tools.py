@@ -29,8 +29,6 @@ WIKIPEDIA = Tool(
     "Looks a few words up in Wikipedia and returns the summaries of the best pages; print what it returns.",
 )
 """The only tool of the five reasoning subsets."""
-
-
 HOUSEHOLD = tuple(
     Tool(**{**row, "command": row["command"].format}) for row in toml_beside(__file__, "wording.toml")["household"]
 )

@@ -14,7 +14,6 @@ from lemur_ray.host.json_files import toml_beside
 SEPARATOR = "\n---\n"
 _STEPS, _PROPOSALS = "{max_steps}", "{max_propose}"
 _RECORDED_STEPS, _RECORDED_PROPOSALS = "You have 5 chances", "solution 2 times"
-
 WORDS = toml_beside(__file__)
 """This project's wording of the messages, and of the teacher's prompt."""
 

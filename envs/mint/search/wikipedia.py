@@ -27,12 +27,8 @@ _LITERAL = re.compile(
     r"\A\s*<execute>\s*print\(wikipedia_search\((?:query\s*=\s*)?(\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')\)\)\s*</execute>",
     re.DOTALL,
 )
-
-
 _BUSY = frozenset({429, 502, 503, 504})
 _PAUSE_S = 5.0
-
-
 _OF_MACHINES = re.compile(r"maxlag|ratelimited|readonly|internal_|too-busy|backend|unavailable|timeout")
 """Error codes of the API for faults of its own, which do not depend on the query."""
 _ANY_WORD = "water"

@@ -20,7 +20,6 @@ from lemur_ray.host.json_files import parse_json
 
 LEAD_CHARS = 4_000
 """Maximum characters stored of a lead section. The tool shows 1000 characters of two pages."""
-
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _UNSEEN = re.compile(r"<ref\b[^>]*/>|<(ref|gallery|math|timeline|score)\b[^>]*>.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 """Markup that is not shown in the running text. References may be written without content."""
