@@ -23,6 +23,7 @@ from envs.webarena.actions.symbolic import loses
 from envs.webarena.browser.host import shared_host
 from envs.webarena.browser.play import Artefacts, BrowserPlay, Rules
 from envs.webarena.browser.public_hosts import to_public, with_real_urls
+from envs.webarena.browser.tree import Element
 from envs.webarena.cutting import cut_of
 from envs.webarena.evaluators.evaluate import PURE_HELPERS, Evaluator, Scored
 from envs.webarena.evaluators.program_html import SETTLES_S
@@ -113,8 +114,8 @@ class WebEnv(TextEnv):
         {"record", "sites", "reference", "named", "chain", "epoch", "verified", *(f.name for f in fields(Playing))}
     ) - {"actions"}
     default_max_steps: ClassVar[int] = MAX_STEPS
-    play_class: ClassVar[type[BrowserPlay]] = BrowserPlay
-    """Class that drives the browser in one episode."""
+    waits_until_loaded: ClassVar[bool] = False
+    """Whether an episode waits until pages have loaded, besides the fixed time."""
 
     def __init__(self, site_set: SiteSet | None = None) -> None:
         super().__init__()
@@ -139,18 +140,21 @@ class WebEnv(TextEnv):
         with external_call("sites"):  # waiting for a site copy and logging in do not count as the environment's time
             chain = options.get("chain")
             self._lease = self._sites.lease(record, Chain(**chain, epoch=options.get("epoch", 0)) if chain else None)
-        self.record, self._named_sites = filled(record, self._lease.urls), sites_named(record)
+        self._urls = self._lease.urls
+        self.record, self._named_sites = filled(record, self._urls), sites_named(record)
         self.counts = Counts(artefacts=self._artefacts())
-        rules = Rules(self.playing.axtree_compat, self.playing.strict, self.playing.wait_s)
+        rules = Rules(
+            self.playing.axtree_compat, self.playing.strict, self.playing.wait_s, until_loaded=self.waits_until_loaded
+        )
         with external_call("sites"):
-            known = self._lease.host_names | host_names(self._lease.urls)
+            known = self._lease.host_names | host_names(self._urls)
             host = shared_host(self.playing.chromium_executable, known)
             folder = Path(self.counts.artefacts) if self.counts.artefacts else None
             if options.get("verified"):
                 self._second = SecondScorer(**options["verified"], folder=folder)
             requests = self._second.requests if self._second else None
             kept = Artefacts(folder, self.playing.screenshots, requests)
-            self._play = self.play_class(host, self.record, self._lease, rules, kept, self.playing.picture)
+            self._play = BrowserPlay(host, self.record, self._lease, rules, kept, self.playing.picture)
         self._blame_sites()
         self._stop_rule = EarlyStop(self.max_steps, repeating=self.playing.repeating)
         self._cut = cut_of(self.playing.tokenizer, self.playing.observation_tokens)
@@ -161,7 +165,7 @@ class WebEnv(TextEnv):
         )
         self._actions: list[Action] = []
         self._named: list[Any] | None = options.get("named")
-        self._prompt = self.playing.prompts("HOMEPAGE" in self._lease.urls)
+        self._prompt = self.playing.prompts("HOMEPAGE" in self._urls)
         return Opening(
             self._shown(NONE_YET),
             self._prompt.system or None,
@@ -182,22 +186,20 @@ class WebEnv(TextEnv):
         self.counts.coercions += reading.coerced
         if self.playing.language == "python" and action.kind is not Kind.NONE:
             self.counts.beyond_symbolic += loses(action)
-        assert self._lease is not None
         if action.kind is Kind.STOP:
-            return self._ended(with_real_urls(action, self._lease.urls).answer, action)
+            return self._ended(with_real_urls(action, self._urls).answer, action)
         elements = {at: one.text for at, one in play.seen.elements.items()}
         problem = reading.error
         if action.kind is Kind.NONE:
             self.counts.parse_failures += 1
         else:
-            problem = play.do(with_real_urls(action, self._lease.urls))
+            problem = play.do(with_real_urls(action, self._urls))
             self.counts.in_vain += bool(problem)
         if stop := self._stop_rule.check(self._actions):
             return self._ended(ANSWER.format(reason=stop.reason), action, stop.kind)
         play.look()
         self._blame_sites()
-        shown_problem = to_public(problem, self._lease.urls)
-        previous = previous_action(reading, reply, self.playing.language, elements, shown_problem)
+        previous = previous_action(reading, reply, self.playing.language, elements, to_public(problem, self._urls))
         shown, written = self._shown(previous), self._written(action)
         return Turn(shown, written, valid=not problem, picture=play.picture, note=self._note())
 
@@ -219,12 +221,12 @@ class WebEnv(TextEnv):
         return {"admissible": [self._fenced(one) for one in actions]}
 
     @property
-    def elements(self) -> Mapping[str, Any]:
+    def elements(self) -> Mapping[str, Element]:
         """Elements of the current observation by id, each with ``role``, ``name``, ``text`` and ``box``."""
         return self._running().seen.elements
 
     @property
-    def shown_elements(self) -> Mapping[str, Any]:
+    def shown_elements(self) -> Mapping[str, Element]:
         """The subset of ``elements`` whose lines the model sees, since long observations are truncated."""
         return {at: one for at, one in self.elements.items() if at in self._shown_ids}
 
@@ -248,8 +250,7 @@ class WebEnv(TextEnv):
 
     def _shown(self, previous: str) -> str:
         seen = self._running().seen
-        assert self._lease is not None
-        url, text = to_public(seen.url, self._lease.urls), self._cut(seen.text)
+        url, text = to_public(seen.url, self._urls), self._cut(seen.text)
         whole = text if seen.text[len(text) :][:1] in ("", "\n") else text.rpartition("\n")[0]
         self._shown_ids = frozenset(_ID.findall(whole))
         return self._prompt.shown(text, url, self.record["intent"], previous)
@@ -277,9 +278,8 @@ class WebEnv(TextEnv):
             self._blame_sites(always=True)  # whatever the score; otherwise only failures would be played again
             scores = _bounds(scored, self.playing.judge)
             if self._second is not None:
-                assert self._lease is not None
                 play.close()  # which completes the log of requests
-                judged = self._second.score(self._lease.urls, answer, ended_at)
+                judged = self._second.score(self._urls, answer, ended_at)
                 self.counts.verified = judged.reason
                 scores = scores or {"webarena": scored.score}
                 scores |= {} if judged.score is None else {"verified": judged.score}
@@ -303,7 +303,7 @@ class WebEnv(TextEnv):
         if look is None or not (always or self._running().is_without_page):
             return
         assert self._lease is not None
-        asked = {name: url for name, url in self._lease.urls.items() if name in self._named_sites}
+        asked = {name: url for name, url in self._urls.items() if name in self._named_sites}
         if not look(replace(self._lease, urls=asked)):
             problem = f"a site of {', '.join(sorted(asked))} is gone"
             raise SitesLost(f"{problem}: the browser shows {self._running().seen.text[:200]!r}")

@@ -28,13 +28,16 @@ async def execute(action: Action, session: Session, elements: Mapping[str, Eleme
     """Execute an action in the session's current tab; NONE and STOP do nothing. ``elements``: of the last observation,
     by id; ``strict``: accept aliases of keys that models write. Raises NoElement, NotAllowed, NotReached, NoSuchTab or
     Playwright's Error if the action fails, perhaps partly done; nothing if the page merely does not change."""
-    if action.kind in ON_ELEMENTS:
-        if action.element_id not in elements:
-            raise NoElement(f"no element [{action.element_id}] in the observation")
-        await _on_element(action, await session.page(), elements[action.element_id])
-        return
+    if action.kind in ON_ELEMENTS and action.element_id not in elements:
+        raise NoElement(f"no element [{action.element_id}] in the observation")
     page = await session.page()
     match action.kind:
+        case Kind.HOVER:
+            await page.mouse.move(*elements[action.element_id].centre)
+        case Kind.CLICK | Kind.TYPE:
+            await page.mouse.click(*elements[action.element_id].centre)
+            if action.kind is Kind.TYPE:
+                await type_text(action.text, action.enter, page)
         case Kind.KEY_PRESS:
             await page.keyboard.press(keys(action.key_comb, strict))
         case Kind.SCROLL:
@@ -51,15 +54,6 @@ async def execute(action: Action, session: Session, elements: Mapping[str, Eleme
             await page.go_back()
         case Kind.GO_FORWARD:
             await page.go_forward()
-
-
-async def _on_element(action: Action, page: Page, element: Element) -> None:
-    if action.kind is Kind.HOVER:
-        await page.mouse.move(*element.centre)
-        return
-    await page.mouse.click(*element.centre)
-    if action.kind is Kind.TYPE:
-        await type_text(action.text, action.enter, page)
 
 
 async def type_text(text: str, enter: bool, page: Page) -> None:

@@ -7,7 +7,6 @@ again for the next episode; one that no longer answers is first killed by its pr
 ``BrowserLost`` and are played again."""
 
 import asyncio
-import concurrent.futures
 import contextlib
 import os
 import signal
@@ -64,7 +63,7 @@ class BrowserHost:
         future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, limit_s), self._loop)
         try:
             return future.result(limit_s + LAUNCH_S)
-        except (TimeoutError, concurrent.futures.TimeoutError):
+        except TimeoutError:
             future.cancel()
             self.check()
             raise TooSlow(f"{what} took more than {limit_s:g} s") from None
@@ -82,7 +81,7 @@ class BrowserHost:
         asked = asyncio.run_coroutine_threadsafe(self._answers(), self._loop)
         try:
             asked.result(ANSWERS_S)
-        except (TimeoutError, concurrent.futures.TimeoutError, PlaywrightError):
+        except (TimeoutError, PlaywrightError):
             asked.cancel()
             self.kill()
             raise BrowserLost(f"the browser did not answer within {ANSWERS_S:g} s and was ended") from None
@@ -130,7 +129,7 @@ class BrowserHost:
         ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
         try:
             ending.result(ANSWERS_S)
-        except (TimeoutError, concurrent.futures.TimeoutError, PlaywrightError):
+        except (TimeoutError, PlaywrightError):
             self.kill()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(ANSWERS_S)

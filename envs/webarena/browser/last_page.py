@@ -22,10 +22,7 @@ class LastTab:
         self._unreached = ""
 
     def url(self) -> str:
-        async def look() -> str:
-            return (await self._session.page()).url
-
-        return self._session.host.run(look(), SCRIPT_S, "the address of a page")
+        return self._session.host.run(self._session.page(), SCRIPT_S, "the address of a page").url
 
     def goto(self, url: str) -> None:
         async def go() -> None:

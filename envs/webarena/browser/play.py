@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Request
 
 from envs.webarena.actions.action import Action
 from envs.webarena.browser.execution import NoElement, execute
@@ -31,6 +32,10 @@ TURN_S = 50.0
 LEAST_S = 5.0
 PICTURE_S = 5.0
 """Seconds for a screenshot. A slower one is left out, so that it does not use up the turn's time."""
+SETTLE_S = 15.0
+_POLL_S = 0.05
+_PAGES_TURN = "() => new Promise(done => setTimeout(done, 150))"
+"""A script timer of 150 ms. It is late if the page, and so the action's work, lacks processor time."""
 ERROR_PAGE = "chrome-error://"
 
 
@@ -43,6 +48,9 @@ class Rules:
     strict: bool = False
     wait_s: float = 2.0
     """Seconds to wait at the start and after every action."""
+    until_loaded: bool = False
+    """Whether to wait until the page has loaded, too, at most ``SETTLE_S``. WebArena's fixed time suits remote sites;
+    sites that share a busy machine with the browser could still show the previous page."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,8 @@ class BrowserPlay:
         self._acted: float | None = None
         self._without_page = False
         self._easel: Easel | None = None
+        self._navigations: set[Request] = set()
+        """Navigation requests in flight, if the play waits until pages have loaded."""
         self.seen = Seen("", "")
         self.picture = ""
         """Last screenshot for the model, as a ``data:`` URL; empty if there is none."""
@@ -156,7 +166,10 @@ class BrowserPlay:
 
     async def _begin(self, state: Any, urls: list[str]) -> None:
         await self.session.open(state)
-        self._on_opened()
+        if self._rules.until_loaded:
+            self.session.context.on("request", self._begun)
+            self.session.context.on("response", self._ended)
+            self.session.context.on("requestfailed", self._ended)
         for attempt, url in enumerate(urls):
             try:
                 await self.session.start([url])
@@ -171,12 +184,28 @@ class BrowserPlay:
         await self.session.focus(0)
         await self._wait_until_ready()
 
-    def _on_opened(self) -> None:
-        """Hook for subclasses: called when the browser context is open and still blank."""
+    def _begun(self, request: Request) -> None:
+        if request.is_navigation_request():
+            self._navigations.add(request)
+
+    def _ended(self, what: Any) -> None:
+        self._navigations.discard(getattr(what, "request", what))
 
     async def _wait_until_ready(self) -> None:
-        """Wait ``wait_s`` seconds, at the start and after every action. Subclasses may wait for the page to load."""
+        """Wait as the rules say, at the start and after every action."""
         await asyncio.sleep(self._rules.wait_s)
+        if not self._rules.until_loaded:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SETTLE_S
+        with contextlib.suppress(PlaywrightError, TimeoutError):
+            await asyncio.wait_for((await self.session.page()).evaluate(_PAGES_TURN), SETTLE_S)
+        while self._navigations and loop.time() < deadline:
+            await asyncio.sleep(_POLL_S)
+        self._navigations.clear()
+        with contextlib.suppress(PlaywrightError):
+            left_ms = max(1.0, 1000 * (deadline - loop.time()))
+            await (await self.session.page()).wait_for_load_state("load", timeout=left_ms)
 
     def _keep(self, picture: bytes) -> None:
         if self._artefacts.folder is None:

@@ -107,8 +107,7 @@ class Session:
     async def start(self, urls: Sequence[str]) -> None:
         """Open each URL in a new tab. The first tab becomes the current one."""
         for url in urls:
-            page = await self._new_tab()
-            await self.load(url, page)
+            await self.load(url, await self.context.new_page())
         self._page = self.tabs()[0] if self.tabs() else None
         (await self.page()).set_default_timeout(LOAD_S * 1000)
         with contextlib.suppress(PlaywrightError):
@@ -130,13 +129,13 @@ class Session:
     async def page(self) -> Page:
         """Return the current tab. If it was closed, the last remaining one, or a new one, becomes current."""
         if self._page is None or self._page not in self.tabs():
-            self._page = self.tabs()[-1] if self.tabs() else await self._new_tab()
+            self._page = self.tabs()[-1] if self.tabs() else await self.context.new_page()
         return self._page
 
     async def new_tab(self) -> None:
         if len(self.tabs()) >= MAX_TABS:
             raise NotAllowed(f"there are {len(self.tabs())} tabs already; close one first")
-        self._page = await self._new_tab()
+        self._page = await self.context.new_page()
 
     async def focus(self, number: int) -> None:
         tabs = self.tabs()
@@ -147,8 +146,7 @@ class Session:
 
     async def close_tab(self) -> None:
         await (await self.page()).close()
-        self._page = self.tabs()[-1] if self.tabs() else await self._new_tab()
-        await self._page.bring_to_front()
+        await (await self.page()).bring_to_front()
 
     async def load(self, url: str, page: Page | None = None) -> None:
         """Navigate a tab (by default the current one). A page that has not finished loading within ``LOAD_S`` stays as
@@ -224,16 +222,12 @@ class Session:
                 await self._context.close()
         self._context = None
 
-    async def _new_tab(self) -> Page:
-        return await self.context.new_page()
-
     async def _tab_line(self, current: Page) -> str:
         titles = await asyncio.gather(*(self._title(page) for page in self.tabs()))
-        shown = [
+        return " | ".join(
             f"Tab {number}{' (current)' if page is current else ''}: {title}"
             for number, (page, title) in enumerate(zip(self.tabs(), titles, strict=False))
-        ]
-        return " | ".join(shown)
+        )
 
     async def _title(self, page: Page) -> str:
         try:

@@ -14,7 +14,6 @@ AxCompat = Literal["2023", "raw"]
 Node = Mapping[str, Any]
 Box = tuple[float, float, float, float]
 """x, y, width, height in CSS pixels of the viewport."""
-
 ROOT_BOX: Box = (0.0, 0.0, 10.0, 10.0)
 IN_VIEW = 0.6
 _IGNORED = {"focusable", "editable", "readonly", "level", "settable", "multiline", "invalid"}

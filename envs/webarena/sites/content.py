@@ -5,9 +5,8 @@ reference answers from it."""
 
 import datetime
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from lemur_ray.host.json_files import toml_beside
 
@@ -117,10 +116,6 @@ class Content:
     topics: tuple[Topic, ...]
     articles: tuple[Article, ...]
     wiki: tuple[WikiPage, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content as JSON values, for the seeders."""
-        return asdict(self)
 
 
 @lru_cache(maxsize=4)

@@ -1,23 +1,13 @@
 """An expert that follows a task's plan: looks up each element by role and name, and scrolls to find it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from envs.webarena.actions.action import Action, Kind
+from envs.webarena.browser.tree import Element
 from envs.webarena.sites.suite.steps import Step
 
 SCROLLS = 2
 """Maximum number of scrolls in a row. One more equal action would end the episode as a repetition."""
-
-
-class Named(Protocol):
-    """An element of an observation, as far as the expert reads it."""
-
-    @property
-    def role(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
 
 
 class Expert:
@@ -27,7 +17,7 @@ class Expert:
         self._plan = list(plan)
         self._at = self._scrolled = 0
 
-    def next(self, elements: Mapping[str, Named]) -> Action:
+    def next(self, elements: Mapping[str, Element]) -> Action:
         """The plan's next action; a scroll down while its element is not among ``elements``, and a stop if it is still
         missing after ``SCROLLS`` scrolls. Call once per turn. After the plan's end its last action is repeated."""
         step = self._plan[self._at]
@@ -52,7 +42,7 @@ class Expert:
         return Action(Kind.STOP, answer=step["answer"])
 
 
-def element_named(role: str, name: str, elements: Mapping[str, Named]) -> str:
+def element_named(role: str, name: str, elements: Mapping[str, Element]) -> str:
     """Id of the first element with this role and name, else of the first whose name contains it, else empty."""
     names = [(at, " ".join(one.name.split())) for at, one in elements.items() if one.role == role]
     equal = [at for at, own in names if own == name]

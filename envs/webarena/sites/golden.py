@@ -15,7 +15,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def golden_of(software: Software, seed: int) -> Golden:
 
 
 def _content(seed: int) -> str:
-    return json.dumps({**content_of(seed).to_json(), "accounts": accounts(seed)}, sort_keys=True)
+    return json.dumps({**asdict(content_of(seed)), "accounts": accounts(seed)}, sort_keys=True)
 
 
 def _digest(software: Software, seed: int) -> str:

@@ -8,9 +8,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from envs.text_env import Opening
-from envs.webarena.actions.languages import FENCE, render
 from envs.webarena.browser.public_hosts import to_public
-from envs.webarena.browser.settled_play import SettledPlay
 from envs.webarena.env import WebEnv
 from envs.webarena.site_set import SiteSet
 from envs.webarena.sites.expert import Expert
@@ -23,8 +21,7 @@ class StandinEnv(WebEnv):
     ``copies`` (of each application, at most)."""
 
     option_names: ClassVar[frozenset[str]] = (WebEnv.option_names - {"sites"}) | {"seed", "copies"}
-
-    play_class = SettledPlay
+    waits_until_loaded = True
 
     def open_sites(self, options: Mapping[str, Any]) -> SiteSet:
         return standin_sites(options["copies"], options["seed"])
@@ -33,11 +30,10 @@ class StandinEnv(WebEnv):
         self._expert: Expert | None = None
         opening = super().begin(options)
         plan = [dict(step) for step in plan_of(self.record["task_id"], options["seed"])]
-        assert self._lease is not None
         for step in plan:
-            for name, url in self._lease.urls.items():
+            for name, url in self._urls.items():
                 if "url" in step:
-                    step["url"] = to_public(step["url"].replace(f"__{name}__", url), self._lease.urls)
+                    step["url"] = to_public(step["url"].replace(f"__{name}__", url), self._urls)
         self._expert = Expert(plan)
         return opening
 
@@ -46,7 +42,7 @@ class StandinEnv(WebEnv):
         if self._play is None or self._expert is None:
             return hints
         action = self._expert.next(self.shown_elements)
-        return {**hints, "expert": f"{FENCE}{render(action, self.playing.language)}{FENCE}"}
+        return {**hints, "expert": self._fenced(action)}
 
 
 @cache

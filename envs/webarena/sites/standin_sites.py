@@ -17,6 +17,7 @@ from envs.webarena.sites.golden import Golden, golden_of
 from envs.webarena.sites.restoring import copy, restore
 from envs.webarena.sites.running_site import RunningSite, new_folder
 from envs.webarena.sites.software import SITES, SOFTWARE, Software
+from envs.webarena.tasks import logged_in
 
 WAIT_S = 600.0
 """Seconds to wait for a copy that other episodes have leased."""
@@ -161,8 +162,6 @@ def _urls(site: RunningSite) -> dict[str, str]:
 
 def _state(record: Record, states: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any] | None:
     """Merge the logins of sites A and B for a record's ``./.auth/A.B_state.json``; None for a record without logins."""
-    if not record.get("storage_state"):
-        return None
-    named = str(record["storage_state"]).rpartition("/")[2].removesuffix("_state.json").split(".")
     known = {site: state for one in states for site, state in one.items()}
-    return {"cookies": [cookie for site in named for cookie in known[site]["cookies"]], "origins": []}
+    cookies = [cookie for site in logged_in(record) for cookie in known[site]["cookies"]]
+    return {"cookies": cookies, "origins": []} if record.get("storage_state") else None

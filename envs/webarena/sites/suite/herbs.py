@@ -4,15 +4,7 @@ from collections.abc import Iterator
 
 from envs.webarena.sites.content import Content, WikiPage
 from envs.webarena.sites.suite.steps import click, goto, stop, write
-from envs.webarena.sites.suite.task_definition import (
-    SuiteTask,
-    ends_at,
-    ends_at_and_page_holds,
-    mentions,
-    page_holds,
-    says_exactly,
-    target,
-)
+from envs.webarena.sites.suite.task_definition import SuiteTask, ends_at, mentions, page_holds, says_exactly, target
 
 SITE, HOME = "wikipedia", "__WIKIPEDIA__"
 CELLS = "[...document.querySelectorAll('.page td')].map(one => one.innerText).join(' | ')"
@@ -32,13 +24,9 @@ def tasks(content: Content) -> Iterator[SuiteTask]:
     for herb in (herbs[0], herbs[5]):
         height = dict(herb.facts)["Height"]
         yield SuiteTask(
-            SITE,
-            HOME,
-            "How tall does {{herb}} grow?",
-            {"herb": herb.title},
-            mentions(height),
-            (*opened(herb), stop(height)),
-        )
+            SITE, HOME, "How tall does {{herb}} grow?", {"herb": herb.title},
+            mentions(height), (*opened(herb), stop(height)),
+        )  # fmt: skip
     for herb in (herbs[1], herbs[6]):
         month = dict(herb.facts)["Flowers in"]
         yield SuiteTask(
@@ -61,7 +49,7 @@ def tasks(content: Content) -> Iterator[SuiteTask]:
         url = page_url(f"herbs:{name}")
         yield SuiteTask(
             SITE, HOME, 'Make a page herbs:{{name}} that says "{{text}}"', {"name": name, "text": text},
-            ends_at_and_page_holds(url, target(url, text, locator="document.querySelector('.page').innerText")),
+            ends_at(url, targets=[target(url, text, locator="document.querySelector('.page').innerText")]),
             (goto(f"{url}&do=edit"), write("", text), click("button", "Save"), stop()),
         )  # fmt: skip
     herb = herbs[4]

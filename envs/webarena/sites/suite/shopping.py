@@ -5,15 +5,7 @@ from collections.abc import Iterator
 
 from envs.webarena.sites.content import CUSTOMER, Content, Product
 from envs.webarena.sites.suite.steps import Step, click, goto, stop, write
-from envs.webarena.sites.suite.task_definition import (
-    SuiteTask,
-    ends_at,
-    ends_at_and_mentions,
-    mentions,
-    page_holds,
-    says_exactly,
-    target,
-)
+from envs.webarena.sites.suite.task_definition import SuiteTask, ends_at, mentions, page_holds, says_exactly, target
 
 SITE, HOME = "shopping", "__SHOPPING__/catalogue/"
 
@@ -69,7 +61,7 @@ def tasks(content: Content) -> Iterator[SuiteTask]:
     reviewed = next(one for one in goods if one.reviews)
     yield SuiteTask(
         SITE, HOME, "Open the page of {{product}} and tell me who reviewed it.", {"product": reviewed.title},
-        ends_at_and_mentions(product_url(content, reviewed), *(one.author for one in reviewed.reviews)),
+        ends_at(product_url(content, reviewed), *(one.author for one in reviewed.reviews)),
         (*open_product(reviewed), stop(", ".join(one.author for one in reviewed.reviews))),
     )  # fmt: skip
     for product in (goods[5], goods[18]):

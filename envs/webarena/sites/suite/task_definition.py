@@ -64,23 +64,18 @@ def mentions(*parts: str) -> Rubric:
     return _eval(["string_match"], {"must_include": list(parts)}, **noted)
 
 
-def ends_at(url: str) -> Rubric:
-    """Return rules that accept an episode which ends on the page at ``url``."""
-    return _eval(["url_match"], url=url, url_note="GOLD in PRED")
-
-
-def ends_at_and_mentions(url: str, *parts: str) -> Rubric:
-    noted = {"string_note": "", "reference_answer_raw_annotation": ", ".join(parts), "url_note": "GOLD in PRED"}
-    return _eval(["string_match", "url_match"], {"must_include": list(parts)}, url, **noted)
+def ends_at(url: str, *parts: str, targets: Sequence[Mapping[str, Any]] = ()) -> Rubric:
+    """Return rules that accept an episode which ends on the page at ``url``, if its answer contains all ``parts``, and
+    all ``targets`` match."""
+    kinds = [*(["string_match"] if parts else []), "url_match", *(["program_html"] if targets else [])]
+    noted = {"string_note": "", "reference_answer_raw_annotation": ", ".join(parts)} if parts else {}
+    answers = {"must_include": list(parts)} if parts else None
+    return _eval(kinds, answers, url, targets, **noted, url_note="GOLD in PRED")
 
 
 def page_holds(*targets: Mapping[str, Any]) -> Rubric:
     """Return rules that accept an episode after which all ``targets`` (see ``target``) match."""
     return _eval(["program_html"], targets=targets)
-
-
-def ends_at_and_page_holds(url: str, *targets: Mapping[str, Any]) -> Rubric:
-    return _eval(["url_match", "program_html"], url=url, targets=targets, url_note="GOLD in PRED")
 
 
 def target(url: str, *parts: str, locator: str = "", exactly: str = "") -> dict[str, Any]:

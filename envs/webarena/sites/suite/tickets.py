@@ -4,16 +4,7 @@ from collections.abc import Iterator
 
 from envs.webarena.sites.content import Content
 from envs.webarena.sites.suite.steps import click, goto, stop, write
-from envs.webarena.sites.suite.task_definition import (
-    SuiteTask,
-    ends_at,
-    ends_at_and_mentions,
-    ends_at_and_page_holds,
-    mentions,
-    page_holds,
-    says_exactly,
-    target,
-)
+from envs.webarena.sites.suite.task_definition import SuiteTask, ends_at, mentions, page_holds, says_exactly, target
 
 SITE, HOME = "gitlab", "__GITLAB__"
 SUMMARY = "document.querySelector('#ticket .summary').innerText"
@@ -45,7 +36,7 @@ def tasks(content: Content) -> Iterator[SuiteTask]:
     ticket = active[3]
     yield SuiteTask(
         SITE, HOME, "Open ticket #{{number}} and tell me its priority.", {"number": ticket.number},
-        ends_at_and_mentions(f"{HOME}/ticket/{ticket.number}", ticket.priority),
+        ends_at(f"{HOME}/ticket/{ticket.number}", ticket.priority),
         (goto(f"{HOME}/ticket/{ticket.number}"), stop(ticket.priority)),
     )  # fmt: skip
     for summary in ("The sundial runs slow at night", "Kettle alarm cannot be snoozed"):
@@ -57,7 +48,7 @@ def tasks(content: Content) -> Iterator[SuiteTask]:
     summary = "Badges print upside down"
     yield SuiteTask(
         SITE, HOME, 'Report a new defect with the summary "{{summary}}" and stay on its page.', {"summary": summary},
-        ends_at_and_page_holds(new, target("last", summary)),
+        ends_at(new, targets=[target("last", summary)]),
         (click("link", "NEW TICKET"), write("Summary:", summary), click("button", "Create ticket"), stop()),
     )  # fmt: skip
     ticket = active[4]
