@@ -107,8 +107,6 @@ _OF_ONE_HOST = {
     "chromium_executable": "--chromium-executable is a program of the driver's host: leave it out, so that each host "
     f"takes the chromium on its own PATH, or {_ALONE}",
 }
-
-
 _NAMES = {f.name for f in fields(BrowserOptions)}
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
 from envs.webarena.actions.languages import FENCE
+from envs.webarena.browser.tree import Element
 from lemur_ray.agents.recording import RecordedEpisode, RecordedTurn, Recording, RecordingFormat, task_number
 from lemur_ray.agents.replay_comparison import Comparison, EpisodeComparison
 from lemur_ray.agents.trajectory import Episode, Task
@@ -21,21 +21,6 @@ NOTHING = "0"
 Named = tuple[str, int, int]
 """Line of an element in an observation (role, name, properties); its rank, from 0, among equal lines above it, and
 among those of equal role and name."""
-
-
-class Element(Protocol):
-    """An element of an observation: its role, its name, and ``text``, its whole line."""
-
-    @property
-    def role(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def text(self) -> str: ...
-
-
 MOST_BYTES = 256 << 20
 """Maximum size of one file, with its pictures."""
 _FILE = re.compile(r"(?:^|/)render_(\d+)\.html$")

@@ -1,7 +1,7 @@
 """Describes WebArena runs for report pages: limits, differences from the published protocol, statistics."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,8 +49,6 @@ def _further(run: EvaluationRun) -> Sequence[str]:
 
 
 PROTOCOL = published_protocol("webarena", further=_further)
-
-
 _COUNTED = (*("parse_failures", "coercions", "in_vain", "beyond_symbolic"), *("outside", "dialogs", "without_picture"))
 
 
@@ -58,7 +56,7 @@ def notes(episodes: Sequence[Episode]) -> dict[str, Any]:
     """Sums of the episodes' counters, and ``early_stops`` by kind. Where they apply, also success rates in percent:
     ``success_rate_at_best``, as if a judge had accepted everything (runs without a judge), ``success_rate_verified`` by
     the second scorer, and ``success_rate_missing_as_failed``, with unscored episodes as failures."""
-    counted = list(_counts(episodes))
+    counted = list(filter(None, map(counts_of, episodes)))
     numbers: dict[str, Any] = {name: sum(one.get(name, 0) for one in counted) for name in _COUNTED}
     stops = [one["early_stop"] for one in counted if one.get("early_stop")]
     numbers["early_stops"] = {kind: stops.count(kind) for kind in sorted(set(stops))}
@@ -79,12 +77,6 @@ def notes(episodes: Sequence[Episode]) -> dict[str, Any]:
         numbers["missing"] = missing
         numbers["success_rate_missing_as_failed"] = round(100 * solved / len(episodes), 2)
     return numbers
-
-
-def _counts(episodes: Sequence[Episode]) -> Iterator[Mapping[str, Any]]:
-    for episode in episodes:
-        if counts := counts_of(episode):
-            yield counts
 
 
 def counts_of(episode: Episode) -> Mapping[str, Any]:

@@ -12,7 +12,6 @@ from lemur_ray.agents.external_calls import ExternalCallError
 
 Record = Mapping[str, Any]
 """A task in WebArena's own format: ``task_id``, ``sites``, ``start_url``, ``storage_state``, ``intent``, ``eval``."""
-
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
 

@@ -70,6 +70,16 @@ class Action:
 NOTHING = Action(Kind.NONE)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """Result of parsing a reply: its action, or the none-action with an ``error`` that says why. ``coerced``: number of
+    deviations from the language that were accepted, such as id='12' for id=12."""
+
+    action: Action
+    coerced: int = 0
+    error: str = ""
+
+
 def equivalent(one: Action, other: Action) -> bool:
     """Whether libwebarena treats two actions as equal: same kind and arguments, except the text of a TYPE."""
     compared = (name for name in _FIELDS.get(one.kind, ()) if name != "text")

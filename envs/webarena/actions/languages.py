@@ -2,11 +2,11 @@
 
 Every action that a model is shown is written by ``render``, so that prompts differ in nothing but the language."""
 
+import contextlib
 import re
-from dataclasses import dataclass
 from typing import Literal
 
-from envs.webarena.actions.action import NOTHING, Action, ActionParsingError
+from envs.webarena.actions.action import NOTHING, Action, ActionParsingError, Reading
 from envs.webarena.actions.python_calls import parse_calls, render_call
 from envs.webarena.actions.symbolic import parse_symbolic, render_symbolic
 
@@ -14,16 +14,6 @@ Language = Literal["symbolic", "python"]
 FENCE = "```"
 _FENCED = re.compile(r"```(.*?)```", re.DOTALL)
 _TAG = re.compile(r"\s*(?:python|py|Python)[ \t]*\n")
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Result of parsing a reply: its action, or the none-action with an ``error`` that says why. ``coerced``: number of
-    deviations from the language that were accepted."""
-
-    action: Action
-    coerced: int = 0
-    error: str = ""
 
 
 def render(action: Action, language: Language) -> str:
@@ -53,12 +43,8 @@ def _read_python(reply: str) -> Reading:
     """Parse the first fenced block, or without one the first line that is a call. Raises ActionParsingError."""
     fenced = _FENCED.search(reply)
     if fenced is not None:
-        call = parse_calls(_TAG.sub("", fenced[1], count=1))
-        return Reading(call.action, call.coerced)
+        return parse_calls(_TAG.sub("", fenced[1], count=1))
     for line in reply.splitlines():
-        try:
-            call = parse_calls(line)
-        except ActionParsingError:
-            continue
-        return Reading(call.action, call.coerced)
+        with contextlib.suppress(ActionParsingError):
+            return parse_calls(line)
     raise ActionParsingError("no fenced block and no line that is a call")

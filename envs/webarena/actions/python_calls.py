@@ -8,10 +8,10 @@ import ast
 import io
 import tokenize
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from envs.webarena.actions.action import Action, ActionParsingError, Kind
+from envs.webarena.actions.action import Action, ActionParsingError, Kind, Reading
 from envs.webarena.actions.symbolic import MAX_DIGITS
 from lemur_ray.host.python_source import parsed
 
@@ -58,14 +58,6 @@ _NOT_EMPTY = ("key_comb", "url")
 _FROM_NUMBERS = ("text", "answer")
 
 
-@dataclass(frozen=True)
-class Call:
-    """A parsed call: its action, and ``coerced``, the number of accepted variations, such as id='12' for id=12."""
-
-    action: Action
-    coerced: int = 0
-
-
 def signature_of(name: str) -> str:
     """Return a function's signature for a prompt: ``type(id: int, content: str, press_enter_after: bool = True)``."""
     shown = [
@@ -94,7 +86,7 @@ def _is_plain_number(digits: str) -> bool:
     return digits.isascii() and digits.isdecimal() and len(digits) <= MAX_DIGITS and str(int(digits)) == digits
 
 
-def parse_calls(code: str) -> Call:
+def parse_calls(code: str) -> Reading:
     """Parse a text of Python calls and return the first. Raises ActionParsingError for any other text."""
     try:
         body = parsed(code.strip()).body
@@ -102,16 +94,14 @@ def parse_calls(code: str) -> Call:
         raise ActionParsingError(f"{code[:80]!r}: no Python ({error})") from None
     if not body:
         raise ActionParsingError("no call: expected one such as click(id=12)")
-    if not all(isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) for one in body):
+    calls = [one.value for one in body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call)]
+    if len(calls) < len(body):
         raise ActionParsingError(f"{code[:80]!r}: expected one call and nothing else")
-    first = body[0]
-    assert isinstance(first, ast.Expr)
-    assert isinstance(first.value, ast.Call)
-    call = _read(first.value, code.strip())
-    return Call(call.action, call.coerced + (len(body) > 1))
+    reading = _read(calls[0], code.strip())
+    return replace(reading, coerced=reading.coerced + (len(calls) > 1))
 
 
-def _read(call: ast.Call, source: str) -> Call:
+def _read(call: ast.Call, source: str) -> Reading:
     if not isinstance(call.func, ast.Name) or call.func.id not in SIGNATURES:
         raise ActionParsingError(f"unknown function: expected one of {', '.join(SIGNATURES)}")
     name = call.func.id
@@ -138,7 +128,7 @@ def _read(call: ast.Call, source: str) -> Call:
         fields[parameter.field] = value
     if signature.kind is Kind.SCROLL and fields["direction"] not in ("up", "down"):
         raise ActionParsingError(f"scroll: direction {fields['direction'][:40]!r}, expected 'up' or 'down'")
-    return Call(Action(signature.kind, **fields), coerced)
+    return Reading(Action(signature.kind, **fields), coerced)
 
 
 def _int(node: ast.expr, parameter: Parameter, source: str) -> tuple[Any, bool]:
@@ -177,17 +167,11 @@ def _str(node: ast.expr, parameter: Parameter, source: str) -> tuple[Any, bool]:
 def _is_joined(node: ast.Constant, source: str) -> bool:
     """Whether a string is written as several adjacent literals, which Python joins."""
     segment = ast.get_source_segment(source, node) or ""
-    if len(segment) < 4:
-        return False
-    return _num_strings(segment) > 1
-
-
-def _num_strings(segment: str) -> int:
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(f"({segment})").readline))
     except (tokenize.TokenError, SyntaxError):  # ast has parsed it, so it is code: count it as one string
-        return 1
-    return sum(token.type == tokenize.STRING for token in tokens)
+        return False
+    return sum(token.type == tokenize.STRING for token in tokens) > 1
 
 
 _READ: Mapping[str, Callable[[ast.expr, Parameter, str], tuple[Any, bool]]] = {"int": _int, "bool": _bool, "str": _str}

@@ -5,14 +5,17 @@ The default parses as libwebarena 0.0.4 does, faults included: a text with a cha
 several lines, and any character."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from envs.webarena.actions.action import TYPEABLE, Action, ActionParsingError, Kind
 
 MAX_DIGITS = 18
 """Maximum digits of a number. Python refuses to convert texts of thousands of digits."""
-_ON_ELEMENT = {"click": Kind.CLICK, "hover": Kind.HOVER}
-_ALONE = {"new_tab": Kind.NEW_TAB, "close_tab": Kind.PAGE_CLOSE, "go_back": Kind.GO_BACK, "go_forward": Kind.GO_FORWARD}
+NAMES: Mapping[str, Kind] = {
+    "click": Kind.CLICK, "hover": Kind.HOVER, "type": Kind.TYPE, "press": Kind.KEY_PRESS, "scroll": Kind.SCROLL,
+    "goto": Kind.GOTO_URL, "tab_focus": Kind.PAGE_FOCUS, "stop": Kind.STOP, "new_tab": Kind.NEW_TAB,
+    "close_tab": Kind.PAGE_CLOSE, "go_back": Kind.GO_BACK, "go_forward": Kind.GO_FORWARD,
+}  # fmt: skip
 _FORMS = {
     Kind.CLICK: "click [{0.element_id}]",
     Kind.HOVER: "hover [{0.element_id}]",
@@ -35,13 +38,31 @@ def parse_symbolic(text: str, strict: bool = False) -> Action:
     if not text:
         raise ActionParsingError("empty text: expected an action such as click [12]")
     name = text.partition("[")[0].strip() if "[" in text else text.split()[0]
-    if name in _ON_ELEMENT:
-        return Action(_ON_ELEMENT[name], element_id=_groups(rf"{name} ?\[(\d+)\]", text, f"{name} [digits]")[0])
-    if name in _ALONE:
-        return Action(_ALONE[name])
-    if name not in _READERS:
-        raise ActionParsingError(f"unknown action {name[:80]!r}: expected one of {', '.join(NAMES)}")
-    return _READERS[name](text, strict)
+    match NAMES.get(name):
+        case None:
+            raise ActionParsingError(f"unknown action {name[:80]!r}: expected one of {', '.join(NAMES)}")
+        case Kind.CLICK | Kind.HOVER as kind:
+            return Action(kind, element_id=_groups(rf"{name} ?\[(\d+)\]", text, f"{name} [digits]")[0])
+        case Kind.TYPE:
+            return _type(text, strict)
+        case Kind.KEY_PRESS:
+            return Action(Kind.KEY_PRESS, key_comb=_groups(r"press ?\[(.+)\]", text, "press [keys]")[0])
+        case Kind.SCROLL:
+            before = r"(?:direction ?= ?)?" if strict else ""
+            (direction,) = _groups(rf"scroll ?\[?{before}(up|down)\]?", text, "scroll [up] or scroll [down]")
+            return Action(Kind.SCROLL, direction=direction)
+        case Kind.GOTO_URL:
+            return Action(Kind.GOTO_URL, url=_groups(r"goto ?\[(.+)\]", text, "goto [url]")[0])
+        case Kind.PAGE_FOCUS:
+            digits = _groups(r"tab_focus ?\[(\d+)\]", text, "tab_focus [digits]")[0]
+            if len(digits) > MAX_DIGITS:
+                raise ActionParsingError(f"tab {digits[:20]}...: there are not so many")
+            return Action(Kind.PAGE_FOCUS, page_number=int(digits))
+        case Kind.STOP:
+            match = re.search(r"stop ?\[(.+)\]", text, re.DOTALL if strict else 0)
+            return Action(Kind.STOP, answer=match[1] if match else "")
+        case kind:
+            return Action(kind)
 
 
 def _groups(pattern: str, text: str, expected: str, flags: int = 0) -> tuple[str, ...]:
@@ -64,43 +85,6 @@ def _type(text: str, strict: bool) -> Action:
     if unknown := sorted(set(content) - TYPEABLE):
         raise ActionParsingError(f"no key for {unknown[0]!r}")
     return Action(Kind.TYPE, element_id=element, text=content, enter=flag_digits == "1")
-
-
-def _press(text: str, strict: bool) -> Action:
-    return Action(Kind.KEY_PRESS, key_comb=_groups(r"press ?\[(.+)\]", text, "press [keys]")[0])
-
-
-def _scroll(text: str, strict: bool) -> Action:
-    before = r"(?:direction ?= ?)?" if strict else ""
-    (direction,) = _groups(rf"scroll ?\[?{before}(up|down)\]?", text, "scroll [up] or scroll [down]")
-    return Action(Kind.SCROLL, direction=direction)
-
-
-def _goto(text: str, strict: bool) -> Action:
-    return Action(Kind.GOTO_URL, url=_groups(r"goto ?\[(.+)\]", text, "goto [url]")[0])
-
-
-def _tab_focus(text: str, strict: bool) -> Action:
-    digits = _groups(r"tab_focus ?\[(\d+)\]", text, "tab_focus [digits]")[0]
-    if len(digits) > MAX_DIGITS:
-        raise ActionParsingError(f"tab {digits[:20]}...: there are not so many")
-    return Action(Kind.PAGE_FOCUS, page_number=int(digits))
-
-
-def _stop(text: str, strict: bool) -> Action:
-    match = re.search(r"stop ?\[(.+)\]", text, re.DOTALL if strict else 0)
-    return Action(Kind.STOP, answer=match[1] if match else "")
-
-
-_READERS: Mapping[str, Callable[[str, bool], Action]] = {
-    "type": _type,
-    "press": _press,
-    "scroll": _scroll,
-    "goto": _goto,
-    "tab_focus": _tab_focus,
-    "stop": _stop,
-}
-NAMES = (*_ON_ELEMENT, *_READERS, *_ALONE)
 
 
 def render_symbolic(action: Action) -> str:

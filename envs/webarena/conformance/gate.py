@@ -23,8 +23,8 @@ class Gate:
         return self.rows > 0 and not self.differing
 
     def line(self) -> str:
-        fields: dict[str, Any] = {"gate": self.name, "rows": self.rows, "equal": self.rows - len(self.differing)}
-        fields["equal"] -= self.exempt
+        equal = self.rows - len(self.differing) - self.exempt
+        fields: dict[str, Any] = {"gate": self.name, "rows": self.rows, "equal": equal}
         fields |= {"exempt": self.exempt} if self.exempt else {}
         fields |= {"met": self.met, "differing": list(self.differing)}
         note = self.note if self.rows else "no rows to look at"

@@ -73,34 +73,29 @@ def fonts() -> str:
 
 def _score(row: Mapping[str, Any], base: str, host: BrowserHost) -> float | str:
     record = {"task_id": row["name"], **json.loads(json.dumps({"eval": row["eval"]}).replace("{BASE}", base))}
-    session = _open_page(host, base, row["page"])
-    try:
-        page = LastTab(session, _SETTLES_S)
-        if row.get("setup_js"):
-            page.evaluate(row["setup_js"])
-        return Evaluator().score(record, "", page).score
-    except Exception as error:  # the recorded result has the class of upstream's exception
-        return f"error:{type(error).__name__}"
-    finally:
-        host.run(session.close(), LIMIT_S, "closing a context")
+    with _opened(host, base, row["page"]) as session:
+        try:
+            page = LastTab(session, _SETTLES_S)
+            if row.get("setup_js"):
+                page.evaluate(row["setup_js"])
+            return Evaluator().score(record, "", page).score
+        except Exception as error:  # the recorded result has the class of upstream's exception
+            return f"error:{type(error).__name__}"
 
 
 def _read(row: Mapping[str, Any], base: str, host: BrowserHost) -> str:
-    session = _open_page(host, base, row["page"])
-
-    async def look() -> str:
+    async def look(session: Session) -> str:
         for _ in range(row["scroll_steps"]):
             await (await session.page()).evaluate(_SCROLL)
             await asyncio.sleep(_SETTLES_S)
         return (await session.seen("raw", strict=False)).text
 
-    try:
-        return renumbered(host.run(look(), LIMIT_S, "reading a page")).replace(base, "{BASE}")
-    finally:
-        host.run(session.close(), LIMIT_S, "closing a context")
+    with _opened(host, base, row["page"]) as session:
+        return renumbered(host.run(look(session), LIMIT_S, "reading a page")).replace(base, "{BASE}")
 
 
-def _open_page(host: BrowserHost, base: str, page: str) -> Session:
+@contextmanager
+def _opened(host: BrowserHost, base: str, page: str) -> Iterator[Session]:
     session = Session(host, [base.removeprefix("http://")])
 
     async def open_() -> None:
@@ -108,7 +103,10 @@ def _open_page(host: BrowserHost, base: str, page: str) -> Session:
         await session.start([f"{base}/{page}"])
 
     host.run(open_(), LIMIT_S, "opening a context")
-    return session
+    try:
+        yield session
+    finally:
+        host.run(session.close(), LIMIT_S, "closing a context")
 
 
 def renumbered(text: str) -> str:

@@ -10,29 +10,16 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lemur_ray.host.json_files import toml_beside
 
 Record = Mapping[str, Any]
-
 _QUESTIONS = toml_beside(__file__)
 
 
 class NoVerdict(Exception):
     """Raised if the score of an answer depends on a judge, and there is none or its reply cannot be parsed."""
-
-
-class Judge(Protocol):
-    """Scores answers that rules cannot score. Raises NoVerdict if undecided, ExternalCallError without a reply."""
-
-    def equivalent(self, record: Record, reference: str, answer: str) -> float:
-        """Return 1 if the answer means the same as the reference, else 0."""
-        ...
-
-    def same_reason(self, record: Record, answer: str) -> float:
-        """Return 1 if the answer names the reason why the task cannot be done, else 0."""
-        ...
 
 
 class NoJudge:
@@ -110,6 +97,7 @@ class AskingJudge:
         self._who = who or self._kept.only_judge()
 
     def equivalent(self, record: Record, reference: str, answer: str) -> float:
+        """Return 1 if the answer means the same as the reference, else 0."""
         question = _QUESTIONS["equivalent"].format(
             intent=record["intent"], reference=reference, answer=answer[:MOST_CHARS]
         )
@@ -117,6 +105,7 @@ class AskingJudge:
         return 0.0 if "partially correct" in reply or "incorrect" in reply else 1.0
 
     def same_reason(self, record: Record, answer: str) -> float:
+        """Return 1 if the answer names the reason why the task cannot be done, else 0."""
         note = record["eval"].get("string_note", "")
         question = _QUESTIONS["same_reason"].format(intent=record["intent"], reference=note, answer=answer[:MOST_CHARS])
         reply = self._answer(question, "same", "different")
@@ -131,3 +120,7 @@ class AskingJudge:
                 raise NoVerdict(f"the judge said neither {readable[0]!r} nor its opposite: {reply[:200]!r}")
             self._kept.keep(question, self._who, reply)
         return reply.lower()
+
+
+Judge = NoJudge | AskingJudge
+"""Scores answers that rules cannot score. Raises NoVerdict if undecided, ExternalCallError without a reply."""

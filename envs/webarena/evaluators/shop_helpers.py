@@ -8,16 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from envs.webarena.evaluators.program_html import LastPage, Lookup
-from envs.webarena.site_set import Account, Lease
+from envs.webarena.site_set import Lease
 
 LOOK_S = 60.0
 
 
 def shop_helpers(lease: Lease) -> Mapping[str, Lookup]:
     """The helper functions that tasks may call, by name. They query the shop of a lease by HTTP, as administrator."""
-    url, admin = lease.urls.get("SHOPPING", "").rstrip("/"), lease.accounts.get("shopping_admin")
-    customer = lease.accounts.get("shopping")
-    shop = _Shop(url, admin, customer)
+    shop = _Shop(lease)
     return {
         "shopping_get_latest_order_url": shop.latest_order_url,
         "shopping_get_sku_latest_review_rating": shop.latest_review_rating,
@@ -26,8 +24,9 @@ def shop_helpers(lease: Lease) -> Mapping[str, Lookup]:
 
 
 class _Shop:
-    def __init__(self, url: str, admin: Account | None, customer: Account | None) -> None:
-        self._url, self._admin, self._customer = url, admin, customer
+    def __init__(self, lease: Lease) -> None:
+        self._url = lease.urls.get("SHOPPING", "").rstrip("/")
+        self._admin, self._customer = lease.accounts.get("shopping_admin"), lease.accounts.get("shopping")
 
     def latest_order_url(self, page: LastPage) -> str:
         """Return the URL of the customer's newest order, or the shop's URL if there is none or the query fails."""

@@ -67,7 +67,7 @@ def string_match(record: Mapping[str, Any], answer: str, judge: Judge, *, strict
     for rule, wanted in record["eval"]["reference_answers"].items():
         match rule:
             case "exact_match":
-                score *= exact_match(_text(rule, wanted), cleaned)
+                score *= exact_match(wanted, cleaned)
             case "must_include":
                 items = _list(rule, wanted)
                 score *= all(must_include(one, cleaned, as_word=len(items) == 1, strict=strict) for one in items)
@@ -82,12 +82,6 @@ def string_match(record: Mapping[str, Any], answer: str, judge: Judge, *, strict
             case _:
                 raise ValueError(f"task {record.get('task_id')}: unknown rule {rule!r} among its reference answers")
     return float(score)
-
-
-def _text(rule: str, wanted: Any) -> str:
-    if not isinstance(wanted, str):
-        raise ValueError(f"{rule}: a {type(wanted).__name__}, expected a text")
-    return wanted
 
 
 def _list(rule: str, wanted: Any) -> Sequence[str]:
