@@ -4,7 +4,7 @@
 
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from envs.alfworld.play import Play
 from envs.mint.tasks import household_games
@@ -20,20 +20,6 @@ COMMAND_LIMIT = 50
 TESTS = SandboxSpec(run="mint-tests")
 """Sandbox of tests. Never runs code of a model."""
 _ARRIVAL = "You arrive at loc "
-
-
-class Judge(Protocol):
-    """Judges the answers of an episode by each of the two graders ("mint-2023", "strict")."""
-
-    def propose(self, answer: str) -> None:
-        """Grade an answer that the model proposes; ``solved`` includes it from then on."""
-
-    def solved(self, grader: Grader) -> bool:
-        """Whether the task is solved now, by this grader."""
-
-    def over(self, grader: Grader) -> bool:
-        """Whether the episode ends unsolved by this grader: an ALFWorld game's commands are used up. Always False for
-        other tasks."""
 
 
 class AnswerJudge:
@@ -64,12 +50,14 @@ class AnswerJudge:
         self.verdicts: list[Verdicts] = []
 
     def propose(self, answer: str) -> None:
+        """Grade an answer that the model proposes; ``solved`` includes it from then on."""
         self.verdicts.append(self._grade(answer=answer))
 
     def solved(self, grader: Grader) -> bool:
         return any(verdicts.by(grader) for verdicts in self.verdicts)
 
     def over(self, grader: Grader) -> bool:
+        """False: no number of answers ends an episode."""
         return False
 
 
@@ -124,4 +112,9 @@ class HouseholdJudge:
         return self.done if grader == "mint-2023" else self.won
 
     def over(self, grader: Grader) -> bool:
+        """Whether the episode ends unsolved by this grader, since the game's commands are used up."""
         return self.commands >= COMMAND_LIMIT and not self.solved(grader)
+
+
+Judge = AnswerJudge | HouseholdJudge
+"""Judges an episode by each of the two graders ("mint-2023", "strict")."""

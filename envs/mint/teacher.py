@@ -12,7 +12,7 @@ of these events are counted."""
 import contextlib
 import re
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from envs.mint.recording import PREFIX, MintEpisode
 from envs.mint.wording import WORDS
@@ -64,13 +64,6 @@ class Situation:
     observation: str
     """Observation of this turn with its count-down."""
     solution: str = ""
-
-
-class Teacher(Protocol):
-    """Gives feedback on the last turn of an episode."""
-
-    def feedback(self, situation: Situation) -> str:
-        """Feedback in words; empty for none. Raises FeedbackMissing if the teacher cannot answer."""
 
 
 class ModelTeacher:
@@ -148,6 +141,10 @@ class RecordedTeacher:
             raise FeedbackMissing(f"no recorded feedback for task {situation.task_id!r}")
         turns = episode.turns
         return (turns[situation.turn].feedback or "") if situation.turn < len(turns) else ""
+
+
+Teacher = ModelTeacher | RecordedTeacher
+"""Gives feedback on the last turn of an episode."""
 
 
 def binary(feedback: str) -> str:

@@ -144,10 +144,6 @@ class FixedSites:
         self._held: list[HeldLease] = []
         self._mutex = threading.Lock()
 
-    @property
-    def urls(self) -> Mapping[str, str]:
-        return self.config.copies[0].urls
-
     def lease(self, record: Record, chain: Chain | None = None) -> Lease:
         copies = self.config.copies if chain is None else [self._copy_of_chain(chain)]
         places = {

@@ -85,11 +85,6 @@ class Chain:
 class SiteSet(Protocol):
     """Pool of copies of the sites that are leased to the episodes of one process; implementations are thread-safe."""
 
-    @property
-    def urls(self) -> Mapping[str, str]:
-        """URLs of some copy, as in ``Lease``; a set that starts its sites later may have none yet."""
-        ...
-
     def lease(self, record: Record, chain: Chain | None = None) -> Lease:
         """Wait for a copy of the sites and lease it to one episode of the task ``record``. With a ``chain``, the copy
         is as earlier episodes of the chain left it. Raises SitesLost if none becomes free or usable."""

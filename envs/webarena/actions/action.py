@@ -2,6 +2,7 @@
 
 The equivalence of actions follows libwebarena 0.0.4, ``is_equivalent``."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -33,12 +34,14 @@ class Kind(StrEnum):
 
 
 ON_ELEMENTS = (Kind.CLICK, Kind.HOVER, Kind.TYPE)
-_FIELDS = {
-    Kind.CLICK: ("element_id",), Kind.HOVER: ("element_id",), Kind.TYPE: ("element_id", "text"),
-    Kind.KEY_PRESS: ("key_comb",), Kind.SCROLL: ("direction",), Kind.GOTO_URL: ("url",),
-    Kind.PAGE_FOCUS: ("page_number",), Kind.STOP: ("answer",),
+WRITTEN: Mapping[Kind, tuple[str, tuple[str, ...]]] = {
+    Kind.CLICK: ("click", ("element_id",)), Kind.HOVER: ("hover", ("element_id",)),
+    Kind.TYPE: ("type", ("element_id", "text", "enter")), Kind.KEY_PRESS: ("press", ("key_comb",)),
+    Kind.SCROLL: ("scroll", ("direction",)), Kind.GOTO_URL: ("goto", ("url",)),
+    Kind.PAGE_FOCUS: ("tab_focus", ("page_number",)), Kind.STOP: ("stop", ("answer",)), Kind.NEW_TAB: ("new_tab", ()),
+    Kind.PAGE_CLOSE: ("close_tab", ()), Kind.GO_BACK: ("go_back", ()), Kind.GO_FORWARD: ("go_forward", ()),
 }  # fmt: skip
-"""Fields of an action that its kind uses, but for ``enter``; other kinds use none."""
+"""Name of each kind in both languages, and the fields of an action that it uses."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,18 @@ class Action:
     answer: str = ""
     """Answer of a STOP."""
 
+    @property
+    def written(self) -> tuple[str, dict[str, Any]]:
+        """The name of its kind in both languages (``none`` for the none-action), and the fields in use."""
+        name, fields = WRITTEN.get(self.kind, ("none", ()))
+        return name, {field: getattr(self, field) for field in fields}
+
     def to_upstream(self) -> dict[str, Any]:
         """Convert the action to the dict of WebArena's recorded parser results: its type and the fields in use."""
-        row = {"type": self.kind.value, **{name: getattr(self, name) for name in _FIELDS.get(self.kind, ())}}
-        return {**row, "text": self.text + "\n" * self.enter} if self.kind is Kind.TYPE else row
+        row = {"type": self.kind.value, **self.written[1]}
+        if row.pop("enter", False):
+            row["text"] += "\n"
+        return row
 
 
 NOTHING = Action(Kind.NONE)
@@ -82,5 +93,5 @@ class Reading:
 
 def equivalent(one: Action, other: Action) -> bool:
     """Whether libwebarena treats two actions as equal: same kind and arguments, except the text of a TYPE."""
-    compared = (name for name in _FIELDS.get(one.kind, ()) if name != "text")
+    compared = (name for name in one.written[1] if name not in ("text", "enter"))
     return one.kind is other.kind and all(getattr(one, name) == getattr(other, name) for name in compared)

@@ -53,7 +53,6 @@ SIGNATURES: Mapping[str, Signature] = {
     "go_forward": Signature(Kind.GO_FORWARD),
     "stop": Signature(Kind.STOP, (Parameter("answer", "answer", "str", ""),)),
 }
-_NAME_OF = {signature.kind: name for name, signature in SIGNATURES.items()}
 _NOT_EMPTY = ("key_comb", "url")
 _FROM_NUMBERS = ("text", "answer")
 
@@ -69,9 +68,9 @@ def signature_of(name: str) -> str:
 
 def render_call(action: Action) -> str:
     """Write an action as a call with keyword arguments. Raises ValueError for the none-action."""
-    if action.kind not in _NAME_OF:
+    if action.kind is Kind.NONE:
         raise ValueError(f"{action.kind} is no action that can be called")
-    name = _NAME_OF[action.kind]
+    name, _ = action.written
     given = [f"{p.name}={_literal(p, getattr(action, p.field))}" for p in SIGNATURES[name].parameters]
     return f"{name}({', '.join(given)})"
 

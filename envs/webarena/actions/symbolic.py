@@ -5,29 +5,12 @@ The default parses as libwebarena 0.0.4 does, faults included: a text with a cha
 several lines, and any character."""
 
 import re
-from collections.abc import Mapping
 
-from envs.webarena.actions.action import TYPEABLE, Action, ActionParsingError, Kind
+from envs.webarena.actions.action import TYPEABLE, WRITTEN, Action, ActionParsingError, Kind
 
 MAX_DIGITS = 18
 """Maximum digits of a number. Python refuses to convert texts of thousands of digits."""
-NAMES: Mapping[str, Kind] = {
-    "click": Kind.CLICK, "hover": Kind.HOVER, "type": Kind.TYPE, "press": Kind.KEY_PRESS, "scroll": Kind.SCROLL,
-    "goto": Kind.GOTO_URL, "tab_focus": Kind.PAGE_FOCUS, "stop": Kind.STOP, "new_tab": Kind.NEW_TAB,
-    "close_tab": Kind.PAGE_CLOSE, "go_back": Kind.GO_BACK, "go_forward": Kind.GO_FORWARD,
-}  # fmt: skip
-_FORMS = {
-    Kind.CLICK: "click [{0.element_id}]",
-    Kind.HOVER: "hover [{0.element_id}]",
-    Kind.TYPE: "type [{0.element_id}] [{0.text}] [{0.enter:d}]",
-    Kind.KEY_PRESS: "press [{0.key_comb}]",
-    Kind.SCROLL: "scroll [{0.direction}]",
-    Kind.GOTO_URL: "goto [{0.url}]",
-    Kind.PAGE_FOCUS: "tab_focus [{0.page_number}]",
-    Kind.PAGE_CLOSE: "close_tab",
-    Kind.STOP: "stop [{0.answer}]",
-}
-"""Forms of actions that are not written as the name of their kind alone."""
+_KINDS = {name: kind for kind, (name, _) in WRITTEN.items()}
 _ENTER_FLAG = re.compile(r"\[(?:press_enter_after=)?([01])\]$")
 
 
@@ -38,9 +21,9 @@ def parse_symbolic(text: str, strict: bool = False) -> Action:
     if not text:
         raise ActionParsingError("empty text: expected an action such as click [12]")
     name = text.partition("[")[0].strip() if "[" in text else text.split()[0]
-    match NAMES.get(name):
+    match _KINDS.get(name):
         case None:
-            raise ActionParsingError(f"unknown action {name[:80]!r}: expected one of {', '.join(NAMES)}")
+            raise ActionParsingError(f"unknown action {name[:80]!r}: expected one of {', '.join(_KINDS)}")
         case Kind.CLICK | Kind.HOVER as kind:
             return Action(kind, element_id=_groups(rf"{name} ?\[(\d+)\]", text, f"{name} [digits]")[0])
         case Kind.TYPE:
@@ -89,7 +72,9 @@ def _type(text: str, strict: bool) -> Action:
 
 def render_symbolic(action: Action) -> str:
     """Write an action in symbolic form. The none-action becomes ``none``."""
-    return _FORMS.get(action.kind, action.kind.lower()).format(action)
+    name, fields = action.written
+    values = (int(value) if isinstance(value, bool) else value for value in fields.values())
+    return " ".join([name, *(f"[{value}]" for value in values)])
 
 
 def loses(action: Action) -> bool:

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -37,23 +37,14 @@ class Verdict:
     reason: str
 
 
-def _run(python: str, mode: str, asked: Any, limit_s: float) -> Any:
+def _run(python: str, mode: str, asked: Any = None) -> Any:
     """Run the program in ``python`` and return its last line as JSON. Raises RuntimeError, TimeoutExpired, OSError."""
     env = {"PATH": os.environ.get("PATH", ""), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [str(Path(python).expanduser().absolute()), "-I", str(_PROGRAM), mode]
-    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, env=env, timeout=limit_s)
+    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, env=env, timeout=LIMIT_S)
     if done.returncode:
         raise RuntimeError(f"webarena-verified in {python}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def verdicts(python: str, episodes: Sequence[Mapping[str, Any]], limit_s: float = LIMIT_S) -> list[Verdict]:
-    """Score episodes, each with ``task`` (a task of WebArena-Verified), ``urls`` (placeholder -> address), ``answer``
-    and ``entries`` (requests as a HAR has them). ``python``: interpreter with the package; ``limit_s``: seconds for
-    all. Raises RuntimeError if the package fails, subprocess.TimeoutExpired, or OSError if ``python`` does not
-    start."""
-    rows = _run(python, "score", list(episodes), limit_s)
-    return [Verdict(float(row["score"]), ": ".join(filter(None, (row["status"], row["why"])))) for row in rows]
 
 
 @cache
@@ -61,7 +52,7 @@ def published_tasks(python: str) -> Mapping[int, Mapping[str, Any]]:
     """The package's tasks by id. Raises ValueError if ``python`` lacks the package or has another version of it."""
     how = f"make an environment with it: pip install webarena-verified=={VERSION}"
     try:
-        read = _run(python, "tasks", None, LIMIT_S)
+        read = _run(python, "tasks")
     except (RuntimeError, OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"--verified {python}: {error}; {how}") from error
     if read["version"] != VERSION:
@@ -115,7 +106,8 @@ class SecondScorer:
             logged = json.loads(self.requests.read_text(encoding="utf-8"))["log"]["entries"]
             entries = [one for one in logged if datetime.fromisoformat(one["startedDateTime"]) <= ended_at]
             asked = {"task": self._task, "urls": dict(urls), "answer": answer, "entries": entries}
-            return verdicts(self._python, [asked])[0]
+            (row,) = _run(self._python, "score", [asked])
+            return Verdict(float(row["score"]), ": ".join(filter(None, (row["status"], row["why"]))))
         except subprocess.TimeoutExpired:  # over an answer made to take long
             return Verdict(0.0, f"nothing within {LIMIT_S:g} s")
         except (RuntimeError, OSError, ValueError, KeyError, IndexError) as error:

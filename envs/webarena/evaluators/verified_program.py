@@ -1,6 +1,6 @@
 """Program for a Python that has the package webarena-verified: ``verified_program.py tasks`` or ``... score``.
 
-``tasks`` prints its version and tasks. ``score`` reads a list of episodes as JSON (``verified.verdicts``), and prints a
+``tasks`` prints its version and tasks. ``score`` reads a list of episodes as JSON (see ``verdict``), and prints a
 list of {"score", "status", "why"}. It imports nothing of this project, since that Python has only the package."""
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from envs.webarena.actions.action import Action, Kind
 from envs.webarena.actions.languages import FENCE, Language, Reading, render
@@ -44,21 +45,6 @@ class Prompt:
         return text
 
 
-@dataclass(frozen=True)
-class _Example:
-    observation: str
-    url: str
-    objective: str
-    thought: str
-    action: Action
-
-
-_EXAMPLES = tuple(
-    _Example(**{**row, "action": Action(**{**row["action"], "kind": Kind(row["action"]["kind"])})})
-    for row in _WORDS["examples"]
-)
-
-
 def build(
     language: Language,
     *,
@@ -70,8 +56,9 @@ def build(
 ) -> Prompt:
     """Build the project's prompt. ``reasoning``: ask for thoughts; ``hint``: explain impossible tasks; ``homepage``:
     name the page of all sites; ``picture``: the screenshots to mention. Raises ValueError for too many examples."""
-    if not 0 <= num_examples <= len(_EXAMPLES):
-        raise ValueError(f"{num_examples} examples: expected 0 to {len(_EXAMPLES)}")
+    rows = _WORDS["examples"]
+    if not 0 <= num_examples <= len(rows):
+        raise ValueError(f"{num_examples} examples: expected 0 to {len(rows)}")
     example = render(Action(Kind.CLICK, element_id="1234"), language)
     style = _WORDS["reasoning" if reasoning else "direct"].format(lead=_WORDS["lead"], fence=FENCE, example=example)
     system = _WORDS["system"].format(
@@ -85,8 +72,8 @@ def build(
     )
     prompt = Prompt(system)
     examples = tuple(
-        (prompt.shown(e.observation, e.url, e.objective, NONE_YET), _reply_of(e, language, reasoning))
-        for e in _EXAMPLES[:num_examples]
+        (prompt.shown(row["observation"], row["url"], row["objective"], NONE_YET), _reply_of(row, language, reasoning))
+        for row in rows[:num_examples]
     )
     return Prompt(system, examples)
 
@@ -99,9 +86,10 @@ def _shape(name: str, language: Language) -> str:
     return signature_of(name) if language == "python" else _SHAPES[name][0]
 
 
-def _reply_of(example: _Example, language: Language, reasoning: bool) -> str:
-    action = f"{FENCE}{render(example.action, language)}{FENCE}"
-    return f"{example.thought} {_WORDS['lead']} {action}" if reasoning else action
+def _reply_of(example: Mapping[str, Any], language: Language, reasoning: bool) -> str:
+    action = Action(**{**example["action"], "kind": Kind(example["action"]["kind"])})
+    written = f"{FENCE}{render(action, language)}{FENCE}"
+    return f"{example['thought']} {_WORDS['lead']} {written}" if reasoning else written
 
 
 def read_prompt(file: Path) -> Prompt:

@@ -123,7 +123,7 @@ def missing(one: Software) -> str:
     """Return what must be installed before an application can start, with the command; empty if nothing is missing."""
     if not one.module and not (shutil.which("php") and (DOKUWIKI / "doku.php").is_file()):
         return f"DokuWiki and PHP: {PACKAGE}"
-    if programs() is None or (one.module and one.module not in _modules()):
+    if programs() is None or (one.module and not any((folder / one.module).is_dir() for folder in _site_packages())):
         return f"{one.title}: the distribution {DISTRIBUTION}, in an environment of its own: {_install_command()}"
     return ""
 
@@ -140,9 +140,3 @@ def _site_packages() -> tuple[Path, ...]:
     """Return the package folders of the sites' environment; empty if it does not exist."""
     folders = interpreter().parent.parent.glob("lib/python3*/site-packages")
     return tuple(folders) if interpreter().is_file() else ()
-
-
-def _modules() -> frozenset[str]:
-    """Return the applications' Python modules that are installed in the sites' environment."""
-    wanted = {one.module for one in SOFTWARE.values()} - {""}
-    return frozenset(name for name in wanted for folder in _site_packages() if (folder / name).is_dir())

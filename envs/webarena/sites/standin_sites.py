@@ -48,13 +48,6 @@ class StandinSites:
         self._goldens: dict[str, Golden] = {}
         self._closed = False
 
-    @property
-    def urls(self) -> Mapping[str, str]:
-        """URLs, by placeholder, of copies that run and are not leased; empty if there are none."""
-        with self._changed:
-            running = [one.site for free in self._free.values() for one in free[:1] if one.site is not None]
-        return {name: url for site in running for name, url in _urls(site).items()}
-
     def lease(self, record: Record, chain: Chain | None = None) -> Lease:
         """Lease a restored copy of each application that the record names. ``chain`` is ignored: every task starts from
         the golden copy. Copies are taken in order of their applications' names, so that two leases cannot deadlock.
@@ -73,7 +66,7 @@ class StandinSites:
         number = next(_NUMBERS)
         self._leased[number] = taken
         states = [self._golden(one.software).states for one in taken]
-        urls = {name: url for site in sites for name, url in _urls(site).items()}
+        urls = {role.placeholder: site.base + role.path for site in sites for role in site.software.roles}
         name = "-".join(f"{one.software.name}{one.number}" for one in taken)
         return Lease(urls, _state(record, states), {}, name, number)
 
@@ -154,10 +147,6 @@ class StandinSites:
                 elif not self._closed:
                     self._free[one.software.name].append(one)
             self._changed.notify_all()
-
-
-def _urls(site: RunningSite) -> dict[str, str]:
-    return {role.placeholder: site.base + role.path for role in site.software.roles}
 
 
 def _state(record: Record, states: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any] | None:
