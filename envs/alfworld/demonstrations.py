@@ -20,10 +20,9 @@ def demonstrations(
     count: int, slips: float = 0.0, seed: int = 0, *, prompt: Prompt = "brief"
 ) -> Iterator[tuple[str, tuple[Message, ...]]]:
     """Play the first ``count`` training games of ``seed`` with the expert, and yield (id, messages up to its last
-    command) for each that it wins, so there may be fewer than ``count``. A reply is the expert's thought, if it has
-    one, and its command on the last line (docs/decisions/004). slips: chance (0 to 1) that the expert's turn comes
-    after one with a command that the game refuses (weight 0). A pure function of its arguments. No held-out game is
-    used, and no goal of one."""
+    command) for each that it wins. A reply is the expert's thought, if it has one, and its command on the last line
+    (docs/decisions/004). slips: chance (0 to 1) that the expert's turn comes after one with a command that the game
+    refuses (weight 0). A pure function of its arguments. No held-out game is used, and no goal of one."""
     for index in range(count):
         play, random = Play(Game.from_spec(draw_game("train", seed, index))), Random(f"slips {seed} {index}")
         first, system = opening(play, play.game, prompt, MAX_TURNS)

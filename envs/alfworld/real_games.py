@@ -57,8 +57,7 @@ def game_digests(place: Path, split: str) -> dict[str, str]:
 
 
 def game_content(place: Path, split: str, game: str) -> Mapping[str, Any]:
-    """The parsed JSON of one game's file. place: folder or archive of the games. Raises ValueError if the game is
-    missing or the file malformed."""
+    """The parsed JSON of one game's file in a folder or archive. Raises ValueError if it is missing or malformed."""
     if place.is_dir():
         file = place / game / GAME_FILE
         if not file.is_file():

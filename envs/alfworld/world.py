@@ -45,8 +45,7 @@ class World:
         return _RULES[verb](self, *names)
 
     def digest(self) -> str:
-        """Hash (16 hex digits) of the state: location, thing in hand, what is open, what lies where, what is hot. Equal
-        states have equal hashes."""
+        """Hash (16 hex digits) of the state: location, thing in hand, what is open, what lies where, what is hot."""
         things, states = ({n: sorted(v) for n, v in of.items() if v} for of in (self.inside, self.states))
         state = (self.here, self.held, sorted(self.opened), sorted(things.items()), sorted(states.items()))
         return hashlib.blake2b(repr(state).encode(), digest_size=8).hexdigest()

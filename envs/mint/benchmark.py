@@ -91,8 +91,7 @@ def _teacher(options: Any) -> None:
 
 
 def departures(subset: str, options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """How prompts of ``subset`` depart from the published runs, for reports: a note if they have this project's
-    wording."""
+    """How prompts of ``subset`` depart from the published runs: a note if they have this project's wording."""
     return (OUR_WORDS,) if tasks and tasks[0].options.get("wording") == asdict(own_wording(subset)) else ()
 
 

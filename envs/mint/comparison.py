@@ -24,8 +24,7 @@ _MAX_PROPOSE = 2
 
 
 def compare(episode: Episode, recorded: MintEpisode) -> EpisodeComparison:
-    """Compare a replayed episode with its recording, turn by turn: the counts in the module's table, and the cells
-    whose observations differ."""
+    """Compare a replay with its recording: the counts in the module's table, and cells whose observations differ."""
     steps = episode.trajectory.steps
     counts = Counter(
         same_counters=int(counters_of(steps) == {name: n for name, n in recorded.counts.items() if n}),

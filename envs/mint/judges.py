@@ -87,8 +87,7 @@ class HouseholdJudge:
         self._won_at: int | None = None
 
     def command(self, tool: Tool, arguments: list[str]) -> str:
-        """Execute a tool call and return the game's answer, without "You arrive at loc N.". Raises ValueError for a
-        wrong number of arguments."""
+        """The game's answer to a tool call, without "You arrive at loc N.". Raises ValueError for wrong arguments."""
         if tool.command is None or len(arguments) != len(tool.parameters):
             raise ValueError(f"{tool.name}: {len(arguments)} arguments, expected {tool.signature}")
         answer = self._house.step(tool.command(*arguments))

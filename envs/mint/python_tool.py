@@ -144,8 +144,7 @@ class SandboxedPython:
 
 
 def sandboxes(backend: str) -> WarmPool:
-    """The shared pool of sandboxes without network on ``backend`` ("bwrap" or "docker"). Code in them can import the
-    packages of this interpreter."""
+    """The shared pool of sandboxes without network on ``backend``, with the packages of this interpreter."""
     mounts = own_packages()
     environment = {
         "PYTHONPATH": ":".join(mounts),
@@ -164,8 +163,7 @@ class ToolRefused(Exception):
 
 
 def shown(out: str) -> str:
-    """A cell's output as MINT shows it, stripped: cut after 2000 characters with a notice appended; ``NO_OUTPUT`` if it
-    is empty."""
+    """A cell's output as MINT shows it, stripped: cut after 2000 characters, with a notice; ``NO_OUTPUT`` if empty."""
     text = out or NO_OUTPUT
     if len(text) > MAX_CHARS:
         text = text[:MAX_CHARS] + TRUNCATED

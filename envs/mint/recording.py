@@ -41,8 +41,7 @@ class MintEpisode(RecordedEpisode):
 
 @dataclass(frozen=True)
 class SeenMessage:
-    """The parts of a user message of a MINT log: its text; ``left``: (steps left, proposals left); ``feedback`` of the
-    teacher. The last two are None if missing."""
+    """The parts of a user message: its text; ``left``: (steps, proposals) left; ``feedback``; None for missing ones."""
 
     text: str
     left: tuple[int, int] | None

@@ -33,8 +33,7 @@ def tags(reply: str) -> ParsedReply:
 
 
 def lenient(reply: str) -> ParsedReply:
-    """Parse as ``tags`` does; if that finds nothing, code is the blocks in CodeLlama's tag, else the fenced blocks that
-    are marked as Python or not at all."""
+    """Parse as ``tags`` does; if that finds nothing, code is CodeLlama's blocks, else Python's and unmarked fences."""
     understood = tags(reply)
     if understood.kind != "nothing":
         return understood

@@ -34,8 +34,7 @@ def check_sources(subset: str, options: Mapping[str, Any]) -> None:
 @cache
 def wikipedia_of(text: str) -> PageSource | RecordedAnswers | None:
     """The source that ``text`` names: ``none`` (returns None), ``live``, ``index:FILE``, ``answers:FILE`` (lines of
-    query and answer) or ``log:FILE`` (a recorded run). Raises ValueError for other texts, and for a file of another
-    format."""
+    query and answer) or ``log:FILE`` (a recorded run). Raises ValueError for other texts and file formats."""
     kind, _, file = text.partition(":")
     if text == "none":
         return None

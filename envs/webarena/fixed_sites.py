@@ -100,8 +100,7 @@ class SitesConfig:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Parse the JSON object of a sites file. Raises ValueError, TypeError, KeyError or AttributeError if it is
-        invalid."""
+        """Parse a sites file's JSON object. Raises ValueError, TypeError, KeyError or AttributeError if invalid."""
         copies = [SiteCopy(**{"name": str(number), **one}) for number, one in enumerate(value["sets"])]
         if not copies or len({one.name for one in copies}) != len(copies):
             raise ValueError("sets: expected one or more, each with a name of its own")

@@ -25,8 +25,7 @@ def place_of(url: str) -> str:
 
 
 def normalised(url: str) -> str:
-    """Return a URL as a browser shows it: scheme and host in lower case, without default port and trailing slash.
-    Raises ValueError as ``place_of`` does."""
+    """A URL as a browser shows it: lower-case scheme and host, no default port or trailing slash. Raises ValueError."""
     parts = urlsplit(url.strip())
     host, _, port = place_of(url.strip()).rpartition(":")
     user, at, _ = parts.netloc.rpartition("@")

@@ -67,8 +67,7 @@ def _check_sites(record: Record) -> None:
 
 
 def filled(record: Record, urls: Mapping[str, str]) -> dict[str, Any]:
-    """A copy of the record with site URLs in place of placeholders (``urls``: placeholder -> URL). Raises ValueError if
-    a placeholder has no URL."""
+    """A copy of the record with ``urls`` in place of placeholders. Raises ValueError if a placeholder has no URL."""
     text = json.dumps(record)
     for name, url in urls.items():
         text = text.replace(f"__{name}__", json.dumps(url.rstrip("/"))[1:-1])

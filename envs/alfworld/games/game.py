@@ -76,8 +76,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Game:
-    """A game before play; it never changes. Fields that the constructor does not take are indexes of those that it
-    takes."""
+    """A game before play; it never changes. Fields that the constructor does not take are indexes of the others."""
 
     task: str
     """The goal as a sentence."""

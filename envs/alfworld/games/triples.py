@@ -59,8 +59,7 @@ def partition(seed: int = 0) -> Partition:
 
 @functools.lru_cache(maxsize=8)
 def feasible_triples(task_type: str) -> tuple[Triple, ...]:
-    """All (task type, object class, target class) goals of a task type that at least one room can hold, sorted. Raises
-    KeyError for an unknown type."""
+    """Sorted (type, object class, target class) goals of a task type that some room can hold. KeyError if unknown."""
     pairs = {
         (thing, target)
         for room in ROOMS_OF_TASK[task_type]

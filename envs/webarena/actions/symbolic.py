@@ -78,8 +78,7 @@ def render_symbolic(action: Action) -> str:
 
 
 def loses(action: Action) -> bool:
-    """Whether the symbolic form of ``action`` is lossy: libwebarena would read another action, or none, from it, as for
-    texts of several lines."""
+    """Whether libwebarena would read another action, or none, from the symbolic form, as for texts of several lines."""
     try:
         return parse_symbolic(render_symbolic(action)) != action
     except ActionParsingError:

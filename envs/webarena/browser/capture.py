@@ -35,8 +35,7 @@ class PageTooLarge(Exception):
 
 async def capture(cdp: CDPSession) -> tuple[Sequence[Node], dict[int, Box]]:
     """Return the nodes of a page's accessibility tree, and boxes in the viewport by backend node id. Raises
-    PageTooLarge, Playwright's Error if the page goes away meanwhile, and LookupError, TypeError or ValueError for
-    answers that no real browser gives."""
+    PageTooLarge, Playwright's Error if the page goes away, LookupError, TypeError or ValueError for odd answers."""
     await _check_size(cdp)
     snapshot, tree = await asyncio.gather(
         cdp.send("DOMSnapshot.captureSnapshot", {"computedStyles": []}), cdp.send("Accessibility.getFullAXTree")

@@ -87,8 +87,7 @@ class BrowserHost:
             raise BrowserLost(f"the browser did not answer within {ANSWERS_S:g} s and was ended") from None
 
     async def browser(self) -> Browser:
-        """Return the browser, started if necessary; call only in the event loop. Raises BrowserLost if it does not
-        start."""
+        """The browser, started if necessary; call only in the event loop. Raises BrowserLost if it does not start."""
         async with self._starting:
             if self._driver is None:
                 self._driver = await async_playwright().start()
@@ -171,8 +170,7 @@ _opening = threading.Lock()
 
 
 def shared_host(program: str = "", host_names: frozenset[str] = frozenset()) -> BrowserHost:
-    """This process's ``BrowserHost`` for these arguments, created at first use. Raises NoChromium if Chromium is
-    missing or too old."""
+    """This process's ``BrowserHost`` for these arguments, created at first use. Raises NoChromium."""
     key = program, host_names.difference(_ALWAYS)
     with _opening:
         if key not in _hosts:

@@ -127,9 +127,8 @@ class BrowserPlay:
         return problem
 
     def look(self) -> Seen:
-        """Observe the current tab; returns the observation, which also becomes ``seen`` (its screenshot ``picture``).
-        If the page does not answer, the observation says so. Stores artefacts. Raises BrowserLost if the browser has
-        ended."""
+        """Observe the current tab, store artefacts and return the observation, which also becomes ``seen`` (its
+        screenshot ``picture``) and may say that the page does not answer. Raises BrowserLost if the browser ended."""
         try:
             looking = self.session.seen(self._rules.compat, self._rules.strict)
             left_s = SEE_S if self._acted is None else TURN_S - (time.monotonic() - self._acted)

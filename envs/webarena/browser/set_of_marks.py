@@ -60,8 +60,7 @@ def data_url(picture: bytes) -> str:
 
 
 class Easel:
-    """Draws marks for one episode in an offline browser context. Use it only in the browser's event loop. ``size``:
-    width and height of its pictures in pixels."""
+    """Draws marks for one episode, in an offline context, within the browser's event loop. ``size``: in pixels."""
 
     def __init__(self, browser: Browser, size: tuple[int, int]) -> None:
         self._browser, self._size = browser, size

@@ -36,8 +36,7 @@ def gates(folder: Path, tasks: Path, chromium: str, *, browser: bool) -> Iterato
 
 
 def task_file(folder: Path) -> Path:
-    """Return the path of WebArena's tasks: in the folder, its parent or LEMUR_DATA. Raises FileNotFoundError if it is
-    in none of them."""
+    """Path of WebArena's tasks in the folder, its parent or LEMUR_DATA. FileNotFoundError if they are in none."""
     name = Path(FILE.path).name
     data = os.environ.get("LEMUR_DATA", "")
     places = [folder / name, folder.parent / name, *([Path(data) / FILE.path] if data else [])]

@@ -17,8 +17,7 @@ PURE_HELPERS: Mapping[str, Lookup] = {"reddit_get_post_url": post_url, "gitlab_g
 
 @dataclass(frozen=True)
 class Scored:
-    """A score, 0 or 1, with its reason ``why``. ``verdict`` is False if only a judge could decide it and did not; the
-    score is then 0."""
+    """A score, 0 or 1, and why. ``verdict``: False, with score 0, if only a judge could decide it and did not."""
 
     score: float
     verdict: bool = True
@@ -27,16 +26,14 @@ class Scored:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Scores episodes by WebArena's rules ("upstream") or corrected ones ("strict"), with a judge and the helper
-    functions that tasks may call."""
+    """Scores episodes by ``rules`` (upstream's or corrected ones), a judge and the ``helpers`` that tasks may call."""
 
     rules: Rules = "upstream"
     judge: Judge = field(default_factory=NoJudge)
     helpers: Mapping[str, Lookup] = field(default_factory=lambda: PURE_HELPERS)
 
     def score(self, record: Mapping[str, Any], answer: str, page: LastPage) -> Scored:
-        """Score an episode of the task ``record`` by its ``answer`` and its last page. Raises ValueError for an unknown
-        evaluator, locator or helper."""
+        """Score an episode by its ``answer`` and last page. ValueError for an unknown evaluator, locator or helper."""
         rubric, score, missing = record["eval"], 1.0, ""
         strict, kinds = self.rules == "strict", checked(record)
         ended_at = page.url() if "url_match" in kinds else ""  # before any other evaluator goes elsewhere

@@ -81,14 +81,12 @@ def _digest(question: str) -> str:
 MOST_CHARS = 8000
 """Maximum characters of an answer that a judge is shown. References are single sentences."""
 Ask = Callable[[str], str]
-"""Sends a question to a model and returns its reply. Raises ExternalCallError if there is no reply, NoVerdict if the
-question itself is the cause."""
+"""Sends a question to a model and returns its reply. ExternalCallError without one, NoVerdict due to the question."""
 
 
 class AskingJudge:
-    """Judge that asks a model by ``ask``. Each question is asked once, and replies that can be parsed are stored in
-    ``kept``. ``who``: name of the model, whose stored answers alone are used; empty: that of the only judge in
-    ``kept``."""
+    """Judge that asks a model by ``ask``, each question once. Replies that can be parsed are stored in ``kept``.
+    ``who``: name of the model, whose stored answers alone are used; empty: that of the only judge in ``kept``."""
 
     def __init__(self, ask: Ask, kept: StoredAnswers | None = None, who: str = "") -> None:
         """Raise ValueError if ``who`` is empty and ``kept`` has answers of several judges."""

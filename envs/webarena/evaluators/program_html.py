@@ -32,8 +32,7 @@ class LastPage(Protocol):
         ...
 
     def evaluate(self, script: str) -> Any:
-        """Return the value of a JavaScript expression in the page. Raises ScriptFailed if it throws, takes too long, or
-        the page was not reached."""
+        """Return the value of a JavaScript expression in the page. Raises ScriptFailed."""
         ...
 
 

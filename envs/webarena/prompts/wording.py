@@ -36,8 +36,7 @@ class Prompt:
     turn: str = _WORDS["turn"]
 
     def shown(self, observation: str, url: str, objective: str, previous: str) -> str:
-        """The user message of one turn, from the template. ``previous``: the line about the last action. ``objective``:
-        the task's intent."""
+        """The user message of one turn. ``objective``: the task's intent; ``previous``: the line on the last action."""
         slots = {"observation": observation, "url": url, "objective": objective, "previous_action": previous}
         text = self.turn
         for name in sorted(slots, key=lambda one: text.find("{" + one + "}"), reverse=True):
@@ -93,8 +92,7 @@ def _reply_of(example: Mapping[str, Any], language: Language, reasoning: bool) -
 
 
 def read_prompt(file: Path) -> Prompt:
-    """Read a prompt file of WebArena: JSON of intro, examples and template. Raises ValueError for another content,
-    OSError if it cannot be read."""
+    """Read a prompt file of WebArena: JSON of intro, examples and template. Raises ValueError for others, OSError."""
     try:
         fields = json.loads(file.read_text(encoding="utf-8"))
         examples = tuple((str(user), str(assistant)) for user, assistant in fields["examples"])

@@ -95,8 +95,7 @@ def new_folder() -> Path:
 
 
 def start_program(software: Software, folder: Path, *words: str) -> subprocess.Popen[bytes]:
-    """Start the program of an application with the arguments ``words``, the first of them build or serve. Its output
-    goes to ``folder/log``."""
+    """Start an application's program, with output to ``folder/log``. ``words``: arguments, the first build or serve."""
     python = str(interpreter()) if software.module else "python3"
     known = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DJANGO"))}
     program = (programs() or APPS) / software.program[0]

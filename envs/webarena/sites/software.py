@@ -36,8 +36,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Software:
-    """One web application and the sites that it replaces (``roles``). Its program takes ``build [NAME] FOLDER`` and
-    ``serve [NAME] FOLDER PORT``."""
+    """One web application. Its program takes ``build [NAME] FOLDER`` and ``serve [NAME] FOLDER PORT``."""
 
     name: str
     title: str

@@ -17,8 +17,7 @@ from envs.webarena.sites.suite.records import plan_of
 
 
 class StandinEnv(WebEnv):
-    """WebArena's environment on replacement sites. Instead of ``sites``, ``reset`` takes ``seed`` (of the content) and
-    ``copies`` (of each application, at most)."""
+    """WebArena's environment on replacement sites; ``reset`` takes their ``seed`` and ``copies``, not ``sites``."""
 
     option_names: ClassVar[frozenset[str]] = (WebEnv.option_names - {"sites"}) | {"seed", "copies"}
     waits_until_loaded = True
@@ -47,8 +46,7 @@ class StandinEnv(WebEnv):
 
 @cache
 def standin_sites(copies: int, seed: int) -> StandinSites:
-    """This process's site set of at most ``copies`` of each application with content of ``seed``, created at first use
-    and closed when the process exits."""
+    """This process's site set for these arguments, created at first use and closed when the process exits."""
     sites = StandinSites(copies, seed)
     atexit.register(sites.close)
     return sites

@@ -65,8 +65,7 @@ def mentions(*parts: str) -> Rubric:
 
 
 def ends_at(url: str, *parts: str, targets: Sequence[Mapping[str, Any]] = ()) -> Rubric:
-    """Return rules that accept an episode which ends on the page at ``url``, if its answer contains all ``parts``, and
-    all ``targets`` match."""
+    """Rules that accept an episode that ends at ``url``, if its answer has all ``parts`` and all ``targets`` match."""
     kinds = [*(["string_match"] if parts else []), "url_match", *(["program_html"] if targets else [])]
     noted = {"string_note": "", "reference_answer_raw_annotation": ", ".join(parts)} if parts else {}
     answers = {"must_include": list(parts)} if parts else None
