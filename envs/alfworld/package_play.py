@@ -56,11 +56,8 @@ class PackagePlay:
 
     def close(self) -> None:
         """Kill the game's process and close its pipes."""
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
-        self._process.kill()
-        self._process.wait()
+        with self._process:  # closes the pipes and waits
+            self._process.kill()
 
     def _ask(self, value: Any) -> str:
         assert self._process.stdin is not None

@@ -1,6 +1,6 @@
 """One play of a game, real or generated: commands in and answers out as text, in the game's grammar.
 
-Surrounding whitespace of a command is dropped; an impossible one gets "Nothing happens.". Steps are not limited here."""
+Surrounding whitespace of a command is dropped; the answer to an impossible one is "Nothing happens.", without limit."""
 
 from envs.alfworld.games.game import Game
 from envs.alfworld.grammar import GRAMMARS

@@ -10,9 +10,15 @@ from envs.alfworld.sentences import room_line, task_line
 
 Prompt = Literal["full", "brief"]
 PROMPTS: tuple[Prompt, ...] = get_args(Prompt)
-_PUT: Mapping[GrammarName, str] = {
-    "new": "  move <object> to <furniture>        put the object you carry on or into the furniture you stand at",
-    "old": "  put <object> in/on <furniture>      put the object you carry on or into the furniture you stand at",
+_LINES: Mapping[GrammarName, Mapping[str, str]] = {
+    "new": {
+        "put": "move <object> to <furniture>        put the object you carry on or into the furniture you stand at",
+        "look": "look, inventory, help               where you are, what you carry, all commands",
+    },
+    "old": {
+        "put": "put <object> in/on <furniture>      put the object you carry on or into the furniture you stand at",
+        "look": "look, inventory                     where you are, what you carry",
+    },
 }
 _SYSTEM = """\
 You act in a text game that is set in one room of a household. Each of my messages tells you what you see; each of
@@ -23,13 +29,13 @@ Commands, where names are written exactly as the game writes them, number includ
   open <furniture>                    open the closed furniture you stand at, and see what is in it
   close <furniture>                   close it
   take <object> from <furniture>      pick up an object; you can carry only one
-{put}
+  {put}
   clean <object> with <sinkbasin>     clean the object you carry; stand at a sinkbasin
   heat <object> with <microwave>      heat the object you carry; stand at a microwave
   cool <object> with <fridge>         cool the object you carry; stand at a fridge
   use <lamp>                          switch on a lamp; stand at the furniture it is on
   examine <furniture or object>       look closely at the furniture you stand at or the object you carry
-{look}
+  {look}
 
 What helps:
 - Objects are hidden: go from one piece of furniture to the next, and open what is closed.
@@ -42,17 +48,12 @@ What helps:
 You may think before you act. End every reply with one line of the form
 > command
 """
-_LOOK: Mapping[GrammarName, str] = {
-    "new": "  look, inventory, help               where you are, what you carry, all commands",
-    "old": "  look, inventory                     where you are, what you carry",
-}
 
 
 def opening(play: Play | PackagePlay, game: Game, prompt: Prompt, max_steps: int) -> tuple[str, str | None]:
     """Return (first observation, system prompt). With ``prompt`` "full" the system prompt explains the game and
     ``max_steps``; with "brief" there is none (None), and the observation has only the task line and the room line."""
     if prompt == "full":
-        words = _SYSTEM.format(max_steps=max_steps, put=_PUT[game.grammar], look=_LOOK[game.grammar])
-        return play.opening, words
+        return play.opening, _SYSTEM.format(max_steps=max_steps, **_LINES[game.grammar])
     room = room_line([receptacle.name for receptacle in game.receptacles])
     return f"{task_line(game.task)}\n{room}", None

@@ -55,24 +55,12 @@ def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[st
     shared["database_id"] = hashlib.sha256(content.encode()).hexdigest()[:16]
     tasks = []
     for row in rows[: limit or None]:
-        family = _family(subset, row)
-        example = _read(data, _example_file(family, feedback))
-        tasks.append(
-            Task(
-                benchmark=f"mint/{subset}",
-                id=str(row["id"]),
-                env_id=ENV_ID,
-                category=family.removeprefix("alfworld/") if subset == "alfworld" else row.get("answer_type", subset),
-                options={
-                    **shared,
-                    **_reference(subset, row),
-                    "id": str(row["id"]),
-                    "prompt": wording.lead + texts[str(row["id"])],
-                    "example": example,
-                },
-                max_turns=2 * int(shared["max_steps"]),
-            )
-        )
+        name, family = str(row["id"]), _family(subset, row)
+        category = family.removeprefix("alfworld/") if subset == "alfworld" else row.get("answer_type", subset)
+        own = {**_reference(subset, row), "id": name, "prompt": wording.lead + texts[name]}
+        options = {**shared, **own, "example": _read(data, _example_file(family, feedback))}
+        max_turns = 2 * int(shared["max_steps"])
+        tasks.append(Task(f"mint/{subset}", name, ENV_ID, category, options, max_turns=max_turns))
     return tasks
 
 
@@ -170,7 +158,7 @@ def _household_rows(data: Path) -> list[dict[str, Any]]:
 def _family(subset: str, row: Mapping[str, Any]) -> str:
     if subset == "alfworld":
         return f"alfworld/{_HOUSE_FAMILY[row['id'].split('-')[0]]}"
-    return subset if subset in ("humaneval", "mbpp") else "reasoning"
+    return _log_name(subset)
 
 
 def _rows(data: Path, subset: str) -> list[dict[str, Any]]:
@@ -191,8 +179,8 @@ def _rows(data: Path, subset: str) -> list[dict[str, Any]]:
 
 def example_files(subset: str, *, with_feedback: bool) -> list[str]:
     """Paths, below the data folder, of the in-context examples for a subset."""
-    plain = subset if subset in ("humaneval", "mbpp") else "reasoning"
-    families = [f"alfworld/{name}" for name in _HOUSE_FAMILY.values()] if subset == "alfworld" else [plain]
+    households = [f"alfworld/{name}" for name in _HOUSE_FAMILY.values()]
+    families = households if subset == "alfworld" else [_log_name(subset)]
     return [_example_file(family, with_feedback) for family in families]
 
 

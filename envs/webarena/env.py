@@ -24,7 +24,6 @@ from envs.webarena.browser.host import shared_host
 from envs.webarena.browser.play import Artefacts, BrowserPlay, Rules
 from envs.webarena.browser.public_hosts import to_public, with_real_urls
 from envs.webarena.browser.tree import Element
-from envs.webarena.cutting import cut_of
 from envs.webarena.evaluators.evaluate import PURE_HELPERS, Evaluator, Scored
 from envs.webarena.evaluators.program_html import SETTLES_S
 from envs.webarena.evaluators.shop_helpers import shop_helpers
@@ -32,7 +31,7 @@ from envs.webarena.evaluators.verified import SecondScorer, plain_answer
 from envs.webarena.fixed_sites import FixedSites, SitesConfig
 from envs.webarena.judging import judge_of
 from envs.webarena.options import BrowserOptions
-from envs.webarena.prompts.wording import NONE_YET, Prompt, build, previous_action, read_prompt
+from envs.webarena.prompts.wording import NONE_YET, Prompt, build, cut_of, previous_action, read_prompt
 from envs.webarena.recording import current_id
 from envs.webarena.site_set import Chain, Lease, Record, SiteSet, SitesLost, host_names
 from envs.webarena.tasks import check, filled, sites_named

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envs.webarena.browser.chromium import executable
-from envs.webarena.cutting import MAX_TOKENS, cut_of
 from envs.webarena.evaluators.evaluate import Rules
 from envs.webarena.judging import PREFIX
-from envs.webarena.prompts.wording import read_prompt
+from envs.webarena.prompts.wording import MAX_TOKENS, cut_of, read_prompt
 from envs.webarena.site_set import Record
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import EvaluationRequest, Prompt, all_options, file_option, location_option

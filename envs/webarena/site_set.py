@@ -92,7 +92,3 @@ class SiteSet(Protocol):
     def release(self, lease: Lease) -> None:
         """End a lease, however its episode ended; another episode may then use the copy. Safe to call twice."""
         ...
-
-    def close(self) -> None:
-        """End all leases and stop the sites that this process started. Safe to call twice."""
-        ...

@@ -45,10 +45,9 @@ class EarlyStop:
         if not actions:
             return None
         last, newest = actions[-1], actions[-self.repeating :]
-        if last.kind is Kind.TYPE and sum(equivalent(action, last) for action in actions) >= self.repeating:
-            return Stop(StopKind.REPEATING, f"Same typing action for {self.repeating} times")
-        if last.kind is Kind.TYPE or len(newest) < self.repeating:
-            return None
-        if all(equivalent(action, last) for action in newest):
+        if last.kind is Kind.TYPE:
+            if sum(equivalent(action, last) for action in actions) >= self.repeating:
+                return Stop(StopKind.REPEATING, f"Same typing action for {self.repeating} times")
+        elif len(newest) >= self.repeating and all(equivalent(action, last) for action in newest):
             return Stop(StopKind.REPEATING, f"Same action for {self.repeating} times")
         return None

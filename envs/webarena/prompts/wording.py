@@ -1,12 +1,14 @@
 """Builds the prompts of browser tasks in both action languages; every action in them is written by ``render``.
 
 The slots are upstream's (role, inputs, actions by group, homepage, rules, examples, then observation, URL, objective,
-previous action); the wording is the project's own (``wording.toml``). ``read_prompt`` loads upstream's prompt files."""
+previous action); the wording is the project's own (``wording.toml``). ``read_prompt`` loads upstream's prompt files,
+``cut_of`` truncates observations."""
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from lemur_ray.host.json_files import toml_beside
 
 NONE_YET = "None"
 PROBLEM_CHARS = 200
+MAX_TOKENS = 1920
+CHARS_PER_TOKEN = 3
+"""Estimated characters per token of an accessibility tree, used without a tokenizer."""
 _CALL = re.compile(r"^\w+\.\w+: ")
 """Prefix of a driver's error message: the function that was called."""
 _WORDS = toml_beside(__file__)
@@ -120,3 +125,29 @@ def previous_action(
         written = f"{written} where [{action.element_id}] is {elements[action.element_id]}"
     why = " ".join(_CALL.sub("", problem).split())[:PROBLEM_CHARS]
     return f"{written}, in vain: {why}" if why else written
+
+
+def cut_of(tokenizer: str, max_tokens: int = MAX_TOKENS) -> Callable[[str], str]:
+    """A function that truncates a text after its first ``max_tokens`` tokens, counted by the ``tokenizer.json`` at this
+    path; if the path is empty, after 3 characters for each. Raises ValueError for any other file."""
+    if not tokenizer:
+        return lambda text: text[: max_tokens * CHARS_PER_TOKEN]
+    loaded = _load_tokenizer(tokenizer)
+
+    def cut(text: str) -> str:
+        ends = loaded.encode(text, add_special_tokens=False).offsets
+        return text if len(ends) <= max_tokens else text[: ends[max_tokens - 1][1]]
+
+    return cut
+
+
+@cache
+def _load_tokenizer(file: str) -> Any:
+    from tokenizers import Tokenizer
+
+    if not Path(file).is_file():
+        raise ValueError(f"--tokenizer {file}: not there; expected a tokenizer.json")
+    try:
+        return Tokenizer.from_file(file)
+    except Exception as error:  # the package raises Exception itself
+        raise ValueError(f"--tokenizer {file}: no tokenizer.json: {error}") from error
