@@ -66,9 +66,7 @@ class ALFWorldTextEnv(TextEnv):
         answer = NOTHING_HAPPENS if command is None else play.step(command)
         if self._expert is not None and command is not None:
             self._expert.observe(reworded(command, "new"), answer)
-        return Turn(
-            observation=answer, action=command, valid=answer != NOTHING_HAPPENS, solved=play.won, score=float(play.won)
-        )
+        return Turn(answer, command, valid=answer != NOTHING_HAPPENS, solved=play.won, score=float(play.won))
 
     def state(self) -> str:
         return self._play.world.digest() if isinstance(self._play, Play) else ""

@@ -132,7 +132,8 @@ class WebEnv(TextEnv):
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
         self.close()
-        self.playing = Playing(**{name: options[name] for name in options if name in Playing.__dataclass_fields__})
+        given = {name: value for name, value in options.items() if name in Playing.__dataclass_fields__}
+        playing = self.playing = Playing(**given)
         record: Record = options.get("record") or {}
         check(record)
         self._sites = self._given or self.open_sites(options)
@@ -142,29 +143,24 @@ class WebEnv(TextEnv):
         self._urls = self._lease.urls
         self.record, self._named_sites = filled(record, self._urls), sites_named(record)
         self.counts = Counts(artefacts=self._artefacts())
-        rules = Rules(
-            self.playing.axtree_compat, self.playing.strict, self.playing.wait_s, until_loaded=self.waits_until_loaded
-        )
+        rules = Rules(playing.axtree_compat, playing.strict, playing.wait_s, until_loaded=self.waits_until_loaded)
         with external_call("sites"):
             known = self._lease.host_names | host_names(self._urls)
-            host = shared_host(self.playing.chromium_executable, known)
+            host = shared_host(playing.chromium_executable, known)
             folder = Path(self.counts.artefacts) if self.counts.artefacts else None
             if options.get("verified"):
                 self._second = SecondScorer(**options["verified"], folder=folder)
             requests = self._second.requests if self._second else None
-            kept = Artefacts(folder, self.playing.screenshots, requests)
-            self._play = BrowserPlay(host, self.record, self._lease, rules, kept, self.playing.picture)
+            kept = Artefacts(folder, playing.screenshots, requests)
+            self._play = BrowserPlay(host, self.record, self._lease, rules, kept, playing.picture)
         self._blame_sites()
-        self._stop_rule = EarlyStop(self.max_steps, repeating=self.playing.repeating)
-        self._cut = cut_of(self.playing.tokenizer, self.playing.observation_tokens)
-        self._evaluator = Evaluator(
-            self.playing.evaluator,
-            judge_of(self.playing.judge, self.playing.judge_file),
-            {**PURE_HELPERS, **shop_helpers(self._lease)},
-        )
+        self._stop_rule = EarlyStop(self.max_steps, repeating=playing.repeating)
+        self._cut = cut_of(playing.tokenizer, playing.observation_tokens)
+        judge, helpers = judge_of(playing.judge, playing.judge_file), {**PURE_HELPERS, **shop_helpers(self._lease)}
+        self._evaluator = Evaluator(playing.evaluator, judge, helpers)
         self._actions: list[Action] = []
         self._named: list[Any] | None = options.get("named")
-        self._prompt = self.playing.prompts("HOMEPAGE" in self._urls)
+        self._prompt = playing.prompts("HOMEPAGE" in self._urls)
         return Opening(
             self._shown(NONE_YET),
             self._prompt.system or None,

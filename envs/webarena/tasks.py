@@ -72,10 +72,8 @@ def filled(record: Record, urls: Mapping[str, str]) -> dict[str, Any]:
     for name, url in urls.items():
         text = text.replace(f"__{name}__", json.dumps(url.rstrip("/"))[1:-1])
     complete: dict[str, Any] = json.loads(text)
-    if lacking := sorted(placeholders(complete)):
-        raise ValueError(
-            f"task {record['task_id']} has to do with {', '.join(lacking)}, whose address is not configured"
-        )
+    if names := ", ".join(sorted(placeholders(complete))):
+        raise ValueError(f"task {record['task_id']} has to do with {names}, whose address is not configured")
     return complete
 
 

@@ -89,12 +89,10 @@ class WikipediaIndex:
         return list(pages_by_title.values())[:MAX_TITLES]
 
     def _match(self, expression: str) -> list[tuple[str, str]]:
-        statement = (
-            "SELECT title, summary FROM pages WHERE pages MATCH ? ORDER BY bm25(pages, 10.0, 1.0), rowid LIMIT ?"
-        )
+        query = "SELECT title, summary FROM pages WHERE pages MATCH ? ORDER BY bm25(pages, 10.0, 1.0), rowid LIMIT ?"
         try:
             with self._lock:
-                return self._connection.execute(statement, (expression, MAX_TITLES)).fetchall()
+                return self._connection.execute(query, (expression, MAX_TITLES)).fetchall()
         except sqlite3.Error as error:
             raise WikipediaUnavailable(f"local index: {error}") from error
 

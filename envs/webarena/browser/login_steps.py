@@ -116,10 +116,9 @@ def _overwritten(lease: Lease, lost: str, sites: Sequence[str]) -> str:
     """Return the error message for a site that later logins have logged out: the cause and what to do."""
     names = {site: place_of(lease.urls[site.upper()]).rpartition(":")[0] for site in sites}
     if clashing := [site for site in sites if site != lost and names[site] == names[lost]]:
-        clash = (
-            f"{lost} and {', '.join(clashing)} of set {lease.name!r} overwrite each other's cookies at {names[lost]}"
-        )
-        return f"{clash}: give each site a host name of its own in --sites-file"
+        those = f"{lost} and {', '.join(clashing)} of set {lease.name!r}"
+        why = f"overwrite each other's cookies at {names[lost]}: give each site a host name of its own in --sites-file"
+        return f"{those} {why}"
     return f"{lost} is logged out again by the time that all are: give each site an account of its own in --sites-file"
 
 

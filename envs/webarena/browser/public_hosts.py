@@ -39,9 +39,7 @@ def to_real(text: str, urls: Mapping[str, str]) -> str:
 
 def with_real_urls(action: Action, urls: Mapping[str, str]) -> Action:
     """Return the action with real URLs in place of public ones in its URL, text and answer."""
-    return replace(
-        action, url=to_real(action.url, urls), text=to_real(action.text, urls), answer=to_real(action.answer, urls)
-    )
+    return replace(action, **{name: to_real(getattr(action, name), urls) for name in ("url", "text", "answer")})
 
 
 def hosts_of(urls: Mapping[str, str]) -> tuple[str, ...]:

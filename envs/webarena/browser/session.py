@@ -70,9 +70,7 @@ class Session:
     """The tabs of one episode. ``hosts``: ``host:port`` of each allowed site. ``har``: file for a network log (HAR);
     ``bodies``: with the contents of responses, but without styles, scripts, fonts and images."""
 
-    def __init__(
-        self, host: BrowserHost, hosts: Sequence[str], *, har: Path | None = None, bodies: bool = False
-    ) -> None:
+    def __init__(self, host: BrowserHost, hosts: Sequence[str], har: Path | None = None, bodies: bool = False) -> None:
         self.host, self.hosts = host, tuple(hosts)
         self.outside: dict[str, int] = {}
         """Number of blocked requests by host and port."""

@@ -96,21 +96,18 @@ class AskingJudge:
 
     def equivalent(self, record: Record, reference: str, answer: str) -> float:
         """Return 1 if the answer means the same as the reference, else 0."""
-        question = _QUESTIONS["equivalent"].format(
-            intent=record["intent"], reference=reference, answer=answer[:MOST_CHARS]
-        )
-        reply = self._answer(question, "correct")
+        reply = self._answer("equivalent", record, reference, answer, "correct")
         return 0.0 if "partially correct" in reply or "incorrect" in reply else 1.0
 
     def same_reason(self, record: Record, answer: str) -> float:
         """Return 1 if the answer names the reason why the task cannot be done, else 0."""
         note = record["eval"].get("string_note", "")
-        question = _QUESTIONS["same_reason"].format(intent=record["intent"], reference=note, answer=answer[:MOST_CHARS])
-        reply = self._answer(question, "same", "different")
+        reply = self._answer("same_reason", record, note, answer, "same", "different")
         return 0.0 if "different" in reply else 1.0
 
-    def _answer(self, question: str, *readable: str) -> str:
+    def _answer(self, name: str, record: Record, reference: str, answer: str, *readable: str) -> str:
         """Return the judge's reply, stored or new, in lower case. Raises NoVerdict if it has none of ``readable``."""
+        question = _QUESTIONS[name].format(intent=record["intent"], reference=reference, answer=answer[:MOST_CHARS])
         reply = self._kept.of(question, self._who)
         if reply is None or not any(word in reply.lower() for word in readable):
             reply = self._ask(question)

@@ -40,9 +40,8 @@ class _Shop:
         }
         answer = self._query(f"orders?{urllib.parse.urlencode(asked)}")
         orders = answer.get("items") if isinstance(answer, dict) else None
-        return (
-            f"{self._url}/sales/order/view/order_id/{orders[0]['increment_id'].lstrip('0')}/" if orders else self._url
-        )
+        number = orders[0]["increment_id"].lstrip("0") if orders else ""
+        return f"{self._url}/sales/order/view/order_id/{number}/" if orders else self._url
 
     def latest_review_rating(self, page: LastPage, sku: str) -> str:
         """Return the rating of a product's newest review, in percent; empty without one."""

@@ -52,8 +52,7 @@ class StandinSites:
         """Lease a restored copy of each application that the record names. ``chain`` is ignored: every task starts from
         the golden copy. Copies are taken in order of their applications' names, so that two leases cannot deadlock.
         Raises SitesLost if a copy cannot be started or none is free in time, ValueError for an unknown site."""
-        unknown = [site for site in record["sites"] if site not in SITES]
-        if unknown:
+        if unknown := [site for site in record["sites"] if site not in SITES]:
             raise ValueError(f"task {record.get('task_id')}: site {unknown[0]!r}: there are {', '.join(SITES)}")
         taken: list[_Copy] = []
         try:
@@ -94,20 +93,19 @@ class StandinSites:
     def processes(self) -> Sequence[RunningSite]:
         """Return all running sites, leased ones included."""
         with self._changed:
-            known = [*self._free.values(), *self._leased.values()]
-        return [one.site for copies in known for one in copies if one.site is not None]
+            copies = [one for known in (self._free, self._leased) for ones in known.values() for one in ones]
+        return [one.site for one in copies if one.site is not None]
 
     def close(self) -> None:
         """Stop all sites, leased ones included. Safe to call twice."""
         with self._changed:
             self._closed = True
-            known = [*self._free.values(), *self._leased.values()]
+            running = self.processes()
             self._free.clear()
             self._leased.clear()
             self._changed.notify_all()
-        for one in (one for copies in known for one in copies):
-            if one.site is not None:
-                one.site.close()
+        for site in running:
+            site.close()
 
     def _golden(self, software: Software) -> Golden:
         """Return the golden copy of an application, the same one until this is closed: logins differ between builds."""
