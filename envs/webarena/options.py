@@ -1,7 +1,7 @@
 """Options of all browser benchmarks, their requirements, and the conversion of WebArena's records into tasks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +19,6 @@ REPLY_TOKENS: Mapping[Prompt, int] = {"full": 384, "brief": 384}
 STEP_S = 60.0
 """Seconds within which a step always ends: the action, the wait, and a check of a browser that does not answer."""
 MAX_STEPS = 30
-
-
-def _switched(default: bool) -> Any:
-    return field(default=default, metadata={"location": True, "stored_as": bool})
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class BrowserOptions:
     """Program of the browser. Empty: the Chromium or Chrome on the PATH."""
     artefacts: str = location_option()
     """Folder in which each episode stores its network log (HAR) and its accessibility trees. Empty: none."""
-    screenshots: bool = _switched(False)
+    screenshots: bool = location_option(False, stored_as=bool)
     """Also store a screenshot of every observation in the folder of artefacts. Those shown to the model always are."""
     marks: bool = False
     """Show the model a screenshot with each observation, its actionable elements framed and numbered by their ids (set

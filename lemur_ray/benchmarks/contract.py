@@ -33,7 +33,7 @@ Prompt = Literal["full", "brief"]
 
 
 def location_option(
-    default: str = "", stored_as: Callable[[str], str] = str, full_form: Callable[[str], str] | None = None
+    default: Any = "", stored_as: Callable[[Any], Any] = str, full_form: Callable[[str], str] | None = None
 ) -> Any:
     """A dataclass field for a benchmark's option that is a folder or an address, which is not part of the recipe hash.
     ``stored_as``: from a value to what files of a run may hold, for example without a password. ``full_form``: from a

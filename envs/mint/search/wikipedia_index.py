@@ -4,9 +4,9 @@ Reads MediaWiki XML dumps (``pages-articles.xml``, plain, .gz or .bz2) and lines
 or .gz). Redirects, disambiguation pages and other namespaces are left out."""
 
 import bz2
+import contextlib
 import gzip
 import html
-import os
 import re
 import sqlite3
 import threading
@@ -17,6 +17,7 @@ from typing import IO, cast
 
 from envs.mint.search.wikipedia import MAX_TITLES, Page, WikipediaUnavailable
 from lemur_ray.host.json_files import parse_json
+from lemur_ray.storage.published_folder import replaced_file
 
 LEAD_CHARS = 4_000
 """Maximum characters stored of a lead section. The tool shows 1000 characters of two pages."""
@@ -38,25 +39,13 @@ def build_index(dump: Path, index: Path) -> int:
     FileNotFoundError, ValueError if the dump has no page or an unknown format."""
     if not dump.is_file():
         raise FileNotFoundError(f"{dump}: no such dump (a MediaWiki pages-articles XML, or lines of title and text)")
-    index.parent.mkdir(parents=True, exist_ok=True)
-    partial = index.with_name(f"{index.name}.partial-{os.getpid()}")
-    partial.unlink(missing_ok=True)
-    connection = sqlite3.connect(partial)
-    try:
+    with replaced_file(index) as partial, contextlib.closing(sqlite3.connect(partial)) as connection:
         connection.execute("CREATE VIRTUAL TABLE pages USING fts5(title, summary, tokenize='unicode61')")
-        count = 0
-        for page in _pages(dump):
-            connection.execute("INSERT INTO pages VALUES (?, ?)", (page.title, page.summary))
-            count += 1
+        rows = ((page.title, page.summary) for page in _pages(dump))
+        count = connection.executemany("INSERT INTO pages VALUES (?, ?)", rows).rowcount
         if not count:
             raise ValueError(f"{dump}: no article in it")
         connection.commit()
-    except BaseException:
-        connection.close()
-        partial.unlink(missing_ok=True)
-        raise
-    connection.close()
-    partial.replace(index)
     return count
 
 

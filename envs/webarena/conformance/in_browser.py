@@ -1,7 +1,6 @@
 """Gates that need a browser: pages of recorded rows are opened, and their observations and scores compared."""
 
 import asyncio
-import functools
 import json
 import re
 import shutil
@@ -9,7 +8,6 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from envs.webarena.browser.last_page import LastTab
 from envs.webarena.browser.session import Session
 from envs.webarena.conformance.gate import Gate, compared, gate, rows_in
 from envs.webarena.evaluators.evaluate import Evaluator
+from lemur_ray.host.file_server import server
 
 LIMIT_S = 120.0
 FONT = "Liberation Serif"
@@ -29,21 +28,14 @@ _SETTLES_S = 0.2
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """Serve the files of a folder over HTTP on this machine, and yield the base URL."""
-    handler = functools.partial(_Quiet, directory=str(folder))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+    with server(folder, "127.0.0.1", 0) as files:
+        thread = threading.Thread(target=files.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{files.server_address[1]}"
+        finally:
+            files.shutdown()
+            thread.join()
 
 
 def browser_gates(folder: Path, host: BrowserHost) -> Iterator[Gate]:

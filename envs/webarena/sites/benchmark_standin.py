@@ -3,9 +3,8 @@
 The applications are started on this machine. Its rates are not WebArena scores."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from envs.webarena import options as of_browser
 from envs.webarena.options import REPLY_TOKENS, STEP_S, BrowserOptions, playing, task_of
@@ -16,7 +15,7 @@ from envs.webarena.sites.software import SOFTWARE, missing
 from envs.webarena.sites.suite.records import records, software_of
 from envs.webarena.views import views
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, location_option
 from lemur_ray.benchmarks.needs import Requirement
 from lemur_ray.benchmarks.resource_request import BROWSER
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
@@ -29,11 +28,6 @@ _LIMITS = (
 )
 
 
-def _copies() -> Any:
-    """Return the option field for the number of copies, which affects waiting times but no score."""
-    return field(default=2, metadata={"location": True, "stored_as": int})
-
-
 @dataclass(frozen=True)
 class StandinOptions(BrowserOptions):
     """Options of the benchmark ``webarena/standin``: seed and number of copies of the sites, and the applications to
@@ -43,7 +37,7 @@ class StandinOptions(BrowserOptions):
     """Seconds to wait at the start and after every action. These sites run on this machine."""
     seed_of_sites: int = SEED
     """Seed of all content on the sites."""
-    site_copies: int = _copies()
+    site_copies: int = location_option(2, stored_as=int)
     """Maximum copies of each application per process, started when needed; limits its concurrent episodes."""
     without: str = ""
     """Applications to leave out with their tasks, comma-separated: shop, trac, forum, cms, wiki."""
