@@ -78,13 +78,9 @@ class BrowserHost:
 
     def check(self) -> None:
         """Kill the browser and raise BrowserLost if it does not answer within ``ANSWERS_S`` seconds."""
-        asked = asyncio.run_coroutine_threadsafe(self._answers(), self._loop)
-        try:
-            asked.result(ANSWERS_S)
-        except (TimeoutError, PlaywrightError):
-            asked.cancel()
+        if not self._completes(self._answers()):
             self.kill()
-            raise BrowserLost(f"the browser did not answer within {ANSWERS_S:g} s and was ended") from None
+            raise BrowserLost(f"the browser did not answer within {ANSWERS_S:g} s and was ended")
 
     async def browser(self) -> Browser:
         """The browser, started if necessary; call only in the event loop. Raises BrowserLost if it does not start."""
@@ -125,15 +121,22 @@ class BrowserHost:
         """Stop browser, driver and event loop; kill the browser if it does not stop in time. Safe to call twice."""
         if not self._loop.is_running():
             return
-        ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
-        try:
-            ending.result(ANSWERS_S)
-        except (TimeoutError, PlaywrightError):
+        if not self._completes(self._end()):
             self.kill()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(ANSWERS_S)
         if not self._loop.is_running():
             self._loop.close()
+
+    def _completes(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Whether a coroutine ends without an error of Playwright within ``ANSWERS_S`` seconds."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            future.result(ANSWERS_S)
+        except (TimeoutError, PlaywrightError):
+            future.cancel()
+            return False
+        return True
 
     async def _answers(self) -> None:
         if self._browser is None:

@@ -34,13 +34,12 @@ def drawing(picture: bytes, size: tuple[int, int], elements: Mapping[str, Elemen
 
 def _marked(elements: Mapping[str, Element], size: tuple[int, int]) -> list[tuple[str, Element]]:
     """Return ids and elements to mark: centred in the picture, the largest first, so that small labels are on top."""
-    marked = [(at, one) for at, one in elements.items() if one.role in MARKED and _in_picture(one, size)]
+    marked = [
+        (at, one)
+        for at, one in elements.items()
+        if one.role in MARKED and all(0 <= place < most for place, most in zip(one.centre, size, strict=True))
+    ]
     return sorted(marked, key=lambda item: -item[1].box[2] * item[1].box[3])
-
-
-def _in_picture(element: Element, size: tuple[int, int]) -> bool:
-    x, y = element.centre
-    return 0 <= x < size[0] and 0 <= y < size[1]
 
 
 def _mark(at: str, element: Element, number: int, size: tuple[int, int]) -> str:

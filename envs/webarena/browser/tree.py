@@ -52,58 +52,25 @@ def observe(
     """Returns (text of the elements in view, these elements by id). ``nodes``: Chromium's accessibility tree;
     ``boxes``: by backend node id; ``screen``: width and height in CSS pixels; ``compat``: format of the text;
     ``strict``: correct upstream's formula for what is in view (``visible``)."""
-    tree = _in_view(nodes, boxes, screen, strict)
-    if not tree:
-        return "", {}
-    lines: list[str] = []
-    elements: dict[str, Element] = {}
-    open_: list[tuple[str, int]] = [(next(iter(tree)), 0)]
-    while open_:
-        at, depth = open_.pop()
-        node = tree[at]
-        if line := _line(node.node, compat):
-            elements[at] = Element(*line, node.box)
-            lines.append("\t" * depth + f"[{at}] {line[2]}")
-        deeper = depth + 1 if line else depth
-        open_ += [(child, deeper) for child in reversed(node.children) if child in tree]
-    return _without_repetitions("\n".join(lines)), elements
-
-
-@dataclass
-class _Placed:
-    node: Node
-    parent: str | None
-    children: list[str]
-    box: Box
-
-
-def _in_view(
-    nodes: Sequence[Node], boxes: Mapping[int, Box], screen: tuple[float, float], strict: bool
-) -> dict[str, _Placed]:
-    """Return the tree's nodes by id, without those out of view. The children of a removed node take its place."""
-    tree: dict[str, _Placed] = {}
+    tree: dict[str, tuple[Node, Box]] = {}
     for node in nodes:
         if node["nodeId"] not in tree:
             box = ROOT_BOX if _value(node, "role") == "RootWebArea" else boxes.get(node.get("backendDOMNodeId", -1))
-            tree[node["nodeId"]] = _Placed(node, node.get("parentId"), list(node.get("childIds", ())), box or (0,) * 4)
-    gone = {at for at, one in tree.items() if not visible(one.box, screen, strict) and one.parent in tree}
-    kept = {at: one for at, one in tree.items() if at not in gone}
-    for one in kept.values():
-        one.children = _without_removed(one.children, tree, gone)
-    return kept
-
-
-def _without_removed(children: Sequence[str], tree: Mapping[str, _Placed], gone: set[str]) -> list[str]:
-    """Return children, with each removed one replaced by its own children, at any depth."""
-    selected: list[str] = []
-    open_ = list(reversed(children))
+            tree[node["nodeId"]] = node, box or (0.0,) * 4
+    gone = {at for at, (node, box) in tree.items() if not visible(box, screen, strict) and node.get("parentId") in tree}
+    lines: list[str] = []
+    elements: dict[str, Element] = {}
+    open_: list[tuple[str, int]] = [(at, 0) for at in tree if at not in gone][:1]
     while open_:
-        at = open_.pop()
-        if at not in gone:
-            selected.append(at)
-        else:
-            open_ += reversed(tree[at].children)
-    return selected
+        at, depth = open_.pop()
+        node, box = tree[at]
+        line = None if at in gone else _line(node, compat)  # the children of a node out of view take its place
+        if line:
+            elements[at] = Element(*line, box)
+            lines.append("\t" * depth + f"[{at}] {line[2]}")
+        deeper = depth + 1 if line else depth
+        open_ += [(child, deeper) for child in reversed(node.get("childIds", ())) if child in tree]
+    return _without_repetitions("\n".join(lines)), elements
 
 
 def visible(box: Box, screen: tuple[float, float], strict: bool) -> bool:
