@@ -11,7 +11,7 @@ ALFWorld marks as not solvable are left out, as it does."""
 import json
 import os
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -50,10 +50,15 @@ def _places(root: Path, split: str) -> list[Path]:
 
 def game_digests(place: Path, split: str) -> dict[str, str]:
     """Digests of the solvable games of a split by ``<task>/<trial>``, sorted. Raises ValueError if there is none."""
-    solvable = {name: content for name, content in _contents(place, split) if content.get("solvable", True)}
-    if not solvable:
+    if place.is_dir():
+        files = place.rglob(GAME_FILE)
+        games: Mapping[str, Mapping[str, Any]] = {"/".join(f.parts[-3:-1]): _parse(f.read_bytes(), f) for f in files}
+    else:
+        games = _games_in_archive(place, split)
+    digests = {name: digest(games[name]) for name in sorted(games) if games[name].get("solvable", True)}
+    if not digests:
         raise ValueError(f"{place}: no {GAME_FILE} of {split} in it")
-    return {name: digest(solvable[name]) for name in sorted(solvable)}
+    return digests
 
 
 def game_content(place: Path, split: str, game: str) -> Mapping[str, Any]:
@@ -67,14 +72,6 @@ def game_content(place: Path, split: str, game: str) -> Mapping[str, Any]:
     if game not in known:
         raise ValueError(f"{place}: no game {game} of {split} in it")
     return known[game]
-
-
-def _contents(place: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if place.is_dir():
-        for file in place.rglob(GAME_FILE):
-            yield "/".join(file.parts[-3:-1]), _parse(file.read_bytes(), file)
-    else:
-        yield from _games_in_archive(place, split).items()
 
 
 @lru_cache(maxsize=2)

@@ -157,12 +157,8 @@ def _compare(episode: Episode, recorded: WebEpisode) -> EpisodeComparison:
     )
 
 
-def _question_text(task: Task) -> str:
-    return str(task.options["record"]["intent"])
-
-
 RENDERED = RecordingFormat(
     read_recording,
     Comparison(_compare, ("turns", "carried_out", "recorded"), {"actions_carried_out": ("carried_out", "turns")}),
-    question=_question_text,
+    question=lambda task: str(task.options["record"]["intent"]),
 )

@@ -52,8 +52,8 @@ def draw_game(split: Split, seed: int, index: int, partition_seed: int = 0) -> G
     rooms = [room for room in ROOMS_OF_TASK[task_type] if pairs & _possible(task_type, room)]
     for _ in range(_MAX_DRAWS):
         layout = _Layout(rng.choice(rooms), rng)
-        goals = [goal for goal in layout.goals(task_type) if goal in pairs]
-        if goals:
+        furniture = frozenset(kind for kind, _ in layout.receptacles)
+        if goals := [goal for goal in goals_in_room(task_type, layout.room, furniture) if goal in pairs]:
             thing, target = rng.choice(goals)
             return _furnish(layout, task_type, thing, target, origin=name)
     raise RuntimeError(f"no layout for game {name} in {_MAX_DRAWS} draws: goals {sorted(pairs)[:3]}")
@@ -84,9 +84,6 @@ class _Layout:
                 # ALFWorld calls a basin after the sink it belongs to and knows it by the word in its id.
                 identity = f"{kind.removesuffix('Basin')}_bar_{number:02d}"
                 self.receptacles.append((kind, f"{identity}_bar_{kind}" if kind.endswith("Basin") else identity))
-
-    def goals(self, task_type: str) -> tuple[tuple[str, str], ...]:
-        return goals_in_room(task_type, self.room, frozenset(kind for kind, _ in self.receptacles))
 
     def homes(self, thing: str, avoid: str = "") -> list[str]:
         return [identity for kind, identity in self.receptacles if thing in FITS[kind] and kind != avoid]

@@ -76,7 +76,7 @@ def goals_in_room(task_type: str, room: str, furniture: frozenset[str]) -> tuple
     if task_type == LIGHT:
         if not any(kind in furniture for kind in LAMP_SPOTS[room]):
             return ()
-        return tuple((thing, LAMP) for thing in sorted(STOCK[room]) if homes(thing, furniture))
+        return tuple((thing, LAMP) for thing in sorted(STOCK[room]) if _has_home(thing, furniture))
     treatment = TREATMENTS.get(task_type)
     targets = furniture - NEVER_TARGET - ({treatment.tool} if treatment else set())
     return tuple(
@@ -84,10 +84,9 @@ def goals_in_room(task_type: str, room: str, furniture: frozenset[str]) -> tuple
         for thing in sorted(STOCK[room])
         if treatment is None or thing in TREATABLE[treatment.verb]
         for target in sorted(targets)
-        if thing in FITS[target] and homes(thing, furniture - {target})
+        if thing in FITS[target] and _has_home(thing, furniture - {target})
     )
 
 
-def homes(thing: str, furniture: frozenset[str]) -> frozenset[str]:
-    """Those of the ``furniture`` classes that can hold the thing."""
-    return frozenset(kind for kind in furniture if thing in FITS[kind])
+def _has_home(thing: str, furniture: frozenset[str]) -> bool:
+    return any(thing in FITS[kind] for kind in furniture)

@@ -39,7 +39,8 @@ def to_real(text: str, urls: Mapping[str, str]) -> str:
 
 def with_real_urls(action: Action, urls: Mapping[str, str]) -> Action:
     """Return the action with real URLs in place of public ones in its URL, text and answer."""
-    return replace(action, **{name: to_real(getattr(action, name), urls) for name in ("url", "text", "answer")})
+    url, text, answer = (to_real(each, urls) for each in (action.url, action.text, action.answer))
+    return replace(action, url=url, text=text, answer=answer)
 
 
 def hosts_of(urls: Mapping[str, str]) -> tuple[str, ...]:

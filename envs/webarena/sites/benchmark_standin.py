@@ -56,14 +56,10 @@ class StandinOptions(BrowserOptions):
 
 def load(options: StandinOptions, request: EvaluationRequest) -> Iterator[Task]:
     """Yield the suite's tasks except those on applications that ``--without`` leaves out."""
-    values = {name: value for name, value in playing(options, request).items() if name not in _OWN}
-    more = {**values, "seed": options.seed_of_sites, "copies": options.site_copies, "settles_s": options.wait_s}
+    own = {"seed": options.seed_of_sites, "copies": options.site_copies, "settles_s": options.wait_s}
     for record in records(options.seed_of_sites):
         if not set(software_of(record)) & set(options.left_out):
-            yield task_of(record, NAME, ENV_ID, more)
-
-
-_OWN = ("seed_of_sites", "site_copies", "without")
+            yield task_of(record, NAME, ENV_ID, {**playing(options, request), **own})
 
 
 def needs(options: StandinOptions, request: EvaluationRequest) -> list[Requirement]:
