@@ -75,7 +75,6 @@ def _look(world: World) -> str:
 
 
 def _furniture(world: World, receptacle: str) -> str:
-    """Sentence with the contents of a receptacle, or that it is closed."""
     if not world.game.receptacle[receptacle].openable:
         return f"On the {receptacle}, you see {listing(world.contents(receptacle))}."
     if receptacle in world.opened:

@@ -171,7 +171,6 @@ def shown(out: str) -> str:
 
 
 def _death_message(result: ExecResult, time_s: float) -> str:
-    """Observation for a cell in which the session timed out or ended."""
     if result.timed_out:
         return f"Timed out after {time_s:g} seconds. The interpreter was restarted."
     return f"The interpreter ended ({result.note or 'it exited'}) and was restarted."

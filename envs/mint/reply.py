@@ -54,7 +54,6 @@ def _blocks_between(reply: str, begin: str, end: str) -> list[str]:
 
 
 def _join_blocks(blocks: Sequence[str]) -> str | None:
-    """All blocks, each stripped, joined by line breaks. None if nothing is left."""
     return "\n".join(block.strip() for block in blocks) or None
 
 

@@ -128,7 +128,6 @@ def household_prompt(game: Game) -> str:
 
 @cache
 def _games_in_archive(archive: Path) -> Mapping[str, tuple[Game, str]]:
-    """Games of an archive with their digests, by id; read once per process."""
     return read_with_digests(archive)
 
 

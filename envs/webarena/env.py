@@ -21,6 +21,7 @@ from envs.webarena.actions.early_stop import ANSWER, EarlyStop, StopKind
 from envs.webarena.actions.languages import FENCE, Language, read_reply, render
 from envs.webarena.actions.symbolic import loses
 from envs.webarena.browser.host import shared_host
+from envs.webarena.browser.last_page import LastTab
 from envs.webarena.browser.play import Artefacts, BrowserPlay, Rules
 from envs.webarena.browser.public_hosts import to_public, with_real_urls
 from envs.webarena.browser.tree import Element
@@ -30,7 +31,7 @@ from envs.webarena.evaluators.shop_helpers import shop_helpers
 from envs.webarena.evaluators.verified import SecondScorer, plain_answer
 from envs.webarena.fixed_sites import FixedSites, SitesConfig
 from envs.webarena.judging import judge_of
-from envs.webarena.options import BrowserOptions
+from envs.webarena.options import MAX_STEPS, BrowserOptions
 from envs.webarena.prompts.wording import NONE_YET, Prompt, build, cut_of, previous_action, read_prompt
 from envs.webarena.recording import current_id
 from envs.webarena.site_set import Chain, Lease, Record, SiteSet, SitesLost, host_names
@@ -40,7 +41,6 @@ from lemur_ray.agents.external_calls import external_call
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.benchmarks.contract import Prompt as PromptLength
 
-MAX_STEPS = 30
 _ID = re.compile(r"^\t*\[(\d+)\] ", re.MULTILINE)
 _CLICKABLE = ("link", "button", "checkbox", "radio", "tab", "menuitem")
 _TYPEABLE = ("textbox", "searchbox", "combobox", "spinbutton")
@@ -251,7 +251,6 @@ class WebEnv(TextEnv):
         return self._prompt.shown(text, url, self.record["intent"], previous)
 
     def _fenced(self, action: Action) -> str:
-        """Return a reply that consists of this action alone, between fences."""
         return f"{FENCE}{render(action, self.playing.language)}{FENCE}"
 
     def _note(self) -> str:
@@ -269,7 +268,7 @@ class WebEnv(TextEnv):
         play, ended_at = self._running(), datetime.now(UTC)
         with external_call("evaluation"):  # loading pages for evaluators does not count as time of the step
             plain = plain_answer(answer) if self._second else answer
-            scored = self._evaluator.score(self.record, plain, play.last_page(self.playing.settles_s))
+            scored = self._evaluator.score(self.record, plain, LastTab(play.session, self.playing.settles_s))
             self._blame_sites(always=True)  # whatever the score; otherwise only failures would be played again
             scores = _bounds(scored, self.playing.judge)
             if self._second is not None:
@@ -318,5 +317,4 @@ def _bounds(scored: Scored, judge: str) -> dict[str, float] | None:
 
 @cache
 def _fixed(config: str) -> FixedSites:
-    """Return the ``FixedSites`` of a configuration in JSON, created once per process and shared by its episodes."""
     return FixedSites(SitesConfig.from_json(json.loads(config)))

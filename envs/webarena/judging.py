@@ -35,7 +35,6 @@ def judge_of(spec: str, kept: str) -> Judge:
 
 @cache
 def _stored_answers(file: str) -> StoredAnswers:
-    """Return the stored answers of a file (empty: in memory), shared by all episodes of this process."""
     return StoredAnswers(Path(file) if file else None)
 
 

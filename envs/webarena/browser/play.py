@@ -15,7 +15,6 @@ from playwright.async_api import Request
 from envs.webarena.actions.action import Action
 from envs.webarena.browser.execution import NoElement, execute
 from envs.webarena.browser.host import LAUNCH_S, BrowserHost, BrowserLost, TooSlow
-from envs.webarena.browser.last_page import LastTab
 from envs.webarena.browser.login_steps import state_of
 from envs.webarena.browser.public_hosts import hosts_of
 from envs.webarena.browser.session import CAPTURE_S, LOAD_S, VIEWPORT, NoSuchTab, NotAllowed, NotReached, Seen, Session
@@ -149,10 +148,6 @@ class BrowserPlay:
     def is_without_page(self) -> bool:
         """Whether the last action's navigation gave no page, or the tab shows an error page of the browser."""
         return self._without_page or self.seen.url.startswith(ERROR_PAGE)
-
-    def last_page(self, settles_s: float) -> LastTab:
-        """The current tab for evaluators. ``settles_s``: seconds to wait after a navigation."""
-        return LastTab(self.session, settles_s)
 
     def close(self) -> None:
         """Close the episode's browser contexts; kill the browser if that fails or takes too long."""

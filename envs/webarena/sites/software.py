@@ -136,6 +136,5 @@ def _install_command() -> str:
 
 @cache
 def _site_packages() -> tuple[Path, ...]:
-    """Return the package folders of the sites' environment; empty if it does not exist."""
     folders = interpreter().parent.parent.glob("lib/python3*/site-packages")
     return tuple(folders) if interpreter().is_file() else ()
