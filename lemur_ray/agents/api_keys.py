@@ -4,8 +4,6 @@ A key is pickled with its policy, so that it reaches hosts whose environment lac
 ``repr``, and is removed from everything that an endpoint returns. If the variable is unset, ``NAME_FILE`` may name a
 file with the key, which is read again after a refusal. A key is sent in the header ``Authorization``."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Mapping
@@ -32,7 +30,7 @@ class Key:
         self._value, self.name, self.file, self.flag = value, name, file, flag
 
     @classmethod
-    def named(cls, name: str, flag: str, environment: Mapping[str, str] = os.environ) -> Key:
+    def named(cls, name: str, flag: str, environment: Mapping[str, str] = os.environ) -> "Key":
         """Read the key from environment variable ``name``, or from the file that ``NAME_FILE`` names. ``flag``:
         command-line flag that names the variable, for errors. Raises ValueError if both are unset or empty, or the file
         is unreadable."""
@@ -50,7 +48,7 @@ class Key:
         raise ValueError(f"{flag} {name}: {problem}; set it to the endpoint's key in the environment of this command")
 
     @classmethod
-    def of(cls, name: str, flag: str, url: str, environment: Mapping[str, str] = os.environ) -> Key:
+    def of(cls, name: str, flag: str, url: str, environment: Mapping[str, str] = os.environ) -> "Key":
         """The key in variable ``name``. Without a name: ``OPENAI_API_KEY`` if ``url`` is OpenAI's or that in
         ``OPENAI_BASE_URL``, else an empty key. ``flag``: command-line flag that gave the name, for errors. Raises
         ValueError if the named variable has no valid key."""
@@ -71,7 +69,7 @@ class Key:
         """``text`` with every occurrence of the key replaced by ``<key>``; keys under 8 characters are not replaced."""
         return text.replace(self._value, HIDDEN) if len(self._value) >= SHORTEST else text
 
-    def renewed(self) -> Key | None:
+    def renewed(self) -> "Key | None":
         """The key that this one's file holds now; None if it is the same, unreadable, or there is no file."""
         if self.file:
             with contextlib.suppress(OSError, UnicodeError, ValueError):

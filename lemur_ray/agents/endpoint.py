@@ -2,8 +2,6 @@
 
 The values are pickled to every process that sends requests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -81,7 +79,7 @@ class Endpoint:
     model: str
     options: EndpointOptions = EndpointOptions()
 
-    def within(self, places: RequestSlots) -> Endpoint:
+    def within(self, places: RequestSlots) -> "Endpoint":
         """A copy of the endpoint that takes its request slots from ``places``, a limit that other processes share."""
         return replace(self, options=replace(self.options, places=places))
 

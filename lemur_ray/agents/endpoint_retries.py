@@ -16,8 +16,6 @@ A request is a function of the caller, which raises ``RetryableError`` if it may
 
 ``ThinkingBudget`` repeats a request whose tokens ended in the model's reasoning, with more of them."""
 
-from __future__ import annotations
-
 import email.utils
 import math
 import random
@@ -25,14 +23,11 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from lemur_ray.agents.endpoint import RequestSlots
 from lemur_ray.agents.external_calls import excluded_wait
 from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow, EndpointRefused, PolicyUnreachable, Usage
 from lemur_ray.agents.throttle import EndpointSilent, Pressure, Throttle, Verdict
-
-if TYPE_CHECKING:
-    from lemur_ray.agents.endpoint import RequestSlots
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0

@@ -7,8 +7,6 @@ it fails (``ExternalCallError``) neither is blamed. Without a meter nothing is c
 A judge or teacher receives the policy's text. If its endpoint refuses that text but answers a harmless request, the
 text is at fault (``ContentRefused``) and not the endpoint."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Chat messages, and the request and reply of every policy. Names follow the OpenAI chat protocol."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib
@@ -62,7 +60,7 @@ class Message:
         return out if self.weight else {**out, "weight": 0}
 
     @classmethod
-    def from_json(cls, value: Any) -> Message:
+    def from_json(cls, value: Any) -> "Message":
         """Parse a message in OpenAI's form, as ``to_json`` returns it. Raises ValueError with the reason."""
         if not isinstance(value, Mapping):
             raise ValueError(f"message of type {type(value).__name__}: expected an object with role and content")
@@ -209,7 +207,7 @@ class Usage:
     reasoning_tokens: int = 0
     discarded_prompt_tokens: int = 0
 
-    def with_discarded(self, other: Usage) -> Usage:
+    def with_discarded(self, other: "Usage") -> "Usage":
         """These counts plus those of ``other``, the usage of an earlier request whose reply was discarded."""
         return Usage(
             self.prompt_tokens + other.prompt_tokens,

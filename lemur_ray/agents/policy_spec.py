@@ -3,8 +3,6 @@
 ``KINDS`` is the table of policy kinds; a new kind is one more entry. Models are served elsewhere: a ``checkpoint`` must
 have become an endpoint before its policy can be built; the server of a ``handle`` builds the policy itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -55,7 +53,7 @@ class PolicySpec:
     """The Python function, or policy, that replies"""
 
     @classmethod
-    def parse(cls, text: str, model: str = "", recordings: RecordingFormat | None = None) -> PolicySpec:
+    def parse(cls, text: str, model: str = "", recordings: RecordingFormat | None = None) -> "PolicySpec":
         """Parse ``text``, the value of ``--policy``, such as "openai:http://host:8000/v1" or "expert". ``model``: value
         of ``--policy-model``; ``recordings``: the benchmark's format of recordings, if it has one. Raises ValueError
         for any other text."""
@@ -68,7 +66,7 @@ class PolicySpec:
         return spec
 
     @property
-    def traits(self) -> PolicyKind:
+    def traits(self) -> "PolicyKind":
         """The entry of ``KINDS``."""
         return KINDS[self.kind]
 
@@ -92,11 +90,11 @@ class PolicySpec:
         """Path of the stored replies that are graded; empty for any other policy."""
         return self.target if self.stored is not None else ""
 
-    def within(self, slots: RequestSlots) -> PolicySpec:
+    def within(self, slots: RequestSlots) -> "PolicySpec":
         """A copy that takes its request slots from ``slots``, which other processes share."""
         return replace(self, options=replace(self.options, places=slots))
 
-    def at_endpoint(self, url: str, model: str, label: str) -> PolicySpec:
+    def at_endpoint(self, url: str, model: str, label: str) -> "PolicySpec":
         """A copy that queries the model at ``url``, where it is served as ``model``. ``label``: name in episode
         keys."""
         return replace(self, kind=ENDPOINT, target=url, model=model, label=label)

@@ -3,8 +3,6 @@
 A lease is a name (of a site, a port) that one holder has at a time. On one host leases are files with kernel locks
 (``FileLeases``), released however the holder ends. For several hosts, one keeps them all (``WithLeases``)."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable, Sequence
@@ -66,7 +64,7 @@ class FileLeases:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def take(self, names: Sequence[str]) -> FileLease | None:
+    def take(self, names: Sequence[str]) -> "FileLease | None":
         for name in names:
             descriptor = os.open(self._file(f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             if take(descriptor):

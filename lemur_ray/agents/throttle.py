@@ -7,8 +7,6 @@ unless the endpoint has stopped answering altogether.
 
 One limit is shared by all episodes of a process, or in an actor by those of a cluster."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time
@@ -35,7 +33,7 @@ class Pressure:
     refused: int = 0
     """Requests refused so far"""
 
-    def __add__(self, other: Pressure) -> Pressure:
+    def __add__(self, other: "Pressure") -> "Pressure":
         return Pressure(self.limit + other.limit, self.waiting + other.waiting, self.refused + other.refused)
 
 

@@ -1,7 +1,5 @@
 """Task, Step, Trajectory and Episode: the frozen records of an evaluation, with an exact JSON round trip."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -180,7 +178,7 @@ class EpisodeKey:
         return "|".join(part.replace("%", "%25").replace("|", "%7C") for part in parts)
 
     @classmethod
-    def from_text(cls, text: str) -> EpisodeKey:
+    def from_text(cls, text: str) -> "EpisodeKey":
         """Parse the text that ``str`` returns. Raises ValueError for any other text."""
         parts = text.split("|")
         if len(parts) != 5 or not parts[4].isdigit():
@@ -236,7 +234,7 @@ class Episode:
         return {**rest, "outcome": self.outcome.value, "blame": self.blame.value}
 
     @classmethod
-    def from_json(cls, value: Any) -> Episode:
+    def from_json(cls, value: Any) -> "Episode":
         """Parse what ``to_json`` returns. Raises ValueError if a value is missing or of another type."""
         try:
             value, trajectory = {**_marks_in_texts(value), **value}, value["trajectory"]

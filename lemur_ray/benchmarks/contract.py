@@ -3,8 +3,6 @@
 A benchmark is a value of ``Benchmark`` in a module's table ``BENCHMARKS`` (variant to value), which
 ``lemur_ray.benchmarks.discovery`` imports by name."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,7 +59,7 @@ def options_to_repeat(options: Any) -> dict[str, str]:
     return {name: form for name, form in forms.items() if form}
 
 
-def all_options(options: Any, request: EvaluationRequest) -> dict[str, Any]:
+def all_options(options: Any, request: "EvaluationRequest") -> dict[str, Any]:
     """The options that scores depend on, as JSON values; default of ``Benchmark.identity``. All except locations
     (``location_option``), with a digest of each file's content instead of its path."""
     values = {f.name: getattr(options, f.name) for f in fields(options) if not f.metadata.get("location")}

@@ -2,8 +2,6 @@
 
 A check takes seconds and starts at most one sandbox."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A grader is a module's function, named in the task as ``module:function``, so that any worker can import it:
 ``grade(reply, options) -> Graded``, where ``options`` are the task's."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

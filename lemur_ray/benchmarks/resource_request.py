@@ -3,8 +3,6 @@
 The values are means over episodes, which mostly wait for a model, plus a margin for their busiest turn; limits of
 sandboxes, which episodes do not reach, are higher. Measured by ``tests/perf/rollout/episode_takes.py``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,13 +19,13 @@ class Resources:
     cpus: float = 0.01
     memory_bytes: int = 4 * MIB
 
-    def __mul__(self, episodes: int) -> Resources:
+    def __mul__(self, episodes: int) -> "Resources":
         return Resources(self.cpus * episodes, self.memory_bytes * episodes)
 
-    def __add__(self, other: Resources) -> Resources:
+    def __add__(self, other: "Resources") -> "Resources":
         return Resources(self.cpus + other.cpus, self.memory_bytes + other.memory_bytes)
 
-    def minimum(self, other: Resources) -> Resources:
+    def minimum(self, other: "Resources") -> "Resources":
         """The smaller value of both requests for each field."""
         return Resources(min(self.cpus, other.cpus), min(self.memory_bytes, other.memory_bytes))
 

@@ -1,7 +1,5 @@
 """Readers of data sets: rows of JSON lines, JSON, parquet and CSV files, gzipped (``.gz``) or not."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

@@ -3,8 +3,6 @@
 They depend on settings, the policy's name and task ids only, never on text of a model or an environment. A *departure*
 is a difference between a run's settings and the protocol of the paper's column that the run belongs to."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

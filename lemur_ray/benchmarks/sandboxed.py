@@ -1,7 +1,5 @@
 """For benchmarks that run a model's code: option and requirement of a sandbox, programs that it lacks."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Evaluations from Python: ``evaluate`` plays a benchmark with any policy and returns an ``Evaluation``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -46,13 +44,13 @@ class Evaluation:
         """One flat dict for each episode: its key, outcome, score, number of turns, tokens and seconds."""
         return [_row(episode) for episode in self._stored()]
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self) -> "pandas.DataFrame":
         """``rows`` as a DataFrame. Raises ImportError without pandas."""
         import pandas
 
         return pandas.DataFrame(self.rows())
 
-    def to_dataset(self) -> datasets.Dataset:
+    def to_dataset(self) -> "datasets.Dataset":
         """``rows`` and a column ``messages``, conversations in OpenAI's form, as a ``datasets.Dataset`` for TRL."""
         import datasets
 

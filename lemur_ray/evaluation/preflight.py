@@ -4,8 +4,6 @@ A benchmark declares its own needs (``benchmarks/needs.py``). The needs of every
 endpoint that answers, accepts the key and serves the model, room in the model's context, a writable folder. Starts no
 Ray, loads no model and sends no paid request."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
@@ -177,7 +175,7 @@ def _check_writable(out: str) -> None:
             folder.rmdir()
 
 
-def _policy_model(spec: PolicySpec, config: EvalConfig[Any]) -> PolicyModel:
+def _policy_model(spec: PolicySpec, config: EvalConfig[Any]) -> "PolicyModel":
     """The model that will be served for the policy, checked but not loaded. Raises EvaluationError with all faults."""
     from lemur_ray.serve.policy_model import NotServed, check_policy_model  # takes a second
 

@@ -10,8 +10,6 @@ of their opening.
 
 Memory holds the offset of each key's record and whether it is scored; episodes are read from the file on access."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -98,7 +96,7 @@ class Ledger:
         episodes = self.episodes([key])
         return episodes[0] if episodes else None
 
-    def episodes(self, keys: Iterable[EpisodeKey]) -> Episodes:
+    def episodes(self, keys: Iterable[EpisodeKey]) -> "Episodes":
         """The episodes in the current records of ``keys``, in order, without missing ones. Works after ``close``."""
         offsets = (self._places[key] >> 1 for key in keys if key in self._places)
         return Episodes(self.path, array("q", offsets), self._known)
@@ -113,7 +111,7 @@ class Ledger:
             os.close(self._fd)
             self._fd = -1
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> "Ledger":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -124,7 +122,7 @@ class Episodes(Sequence[Episode]):
     """A sequence of episodes in a ledger's file, each read on access; equal to any sequence of the same episodes.
     Access raises LedgerError if the file was replaced, FileNotFoundError if it is gone."""
 
-    def __init__(self, path: Path, offsets: array[int], known: MutableMapping[str, tuple[Message, ...]]) -> None:
+    def __init__(self, path: Path, offsets: "array[int]", known: MutableMapping[str, tuple[Message, ...]]) -> None:
         self._path, self._offsets, self._known = path, offsets, known
 
     def __len__(self) -> int:
@@ -140,9 +138,9 @@ class Episodes(Sequence[Episode]):
     def __getitem__(self, place: int) -> Episode: ...
 
     @overload
-    def __getitem__(self, place: slice) -> Episodes: ...
+    def __getitem__(self, place: slice) -> "Episodes": ...
 
-    def __getitem__(self, place: int | slice) -> Episode | Episodes:
+    def __getitem__(self, place: int | slice) -> "Episode | Episodes":
         if isinstance(place, slice):
             return Episodes(self._path, self._offsets[place], self._known)
         return next(iter(Episodes(self._path, array("q", [self._offsets[place]]), self._known)))

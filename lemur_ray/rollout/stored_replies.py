@@ -4,8 +4,6 @@
 optionally .gz) has a ``reply`` to a ``task`` per line; several replies to one task have a ``sample`` number each, and
 become its epochs in that order. Only tasks with replies are played."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +21,8 @@ from lemur_ray.rollout.ledger import read_episodes
 
 Turns = Mapping[str, Sequence[tuple[str, ...]]]
 """Task id -> samples, each a tuple of the replies by turn."""
+_Source = tuple[Path, str, Callable[[Path], Recording[Any]]]
+"""File of stored replies, name for the policy's label, reader of the file."""
 
 
 def stored_policy(text: str, policy: str, benchmark: str) -> PolicySpec | None:
@@ -51,8 +51,6 @@ def _ledger(path: Path, policy: str, benchmark: str) -> _Source:
     return file, name, partial(_ledger_recording, name, recipe)
 
 
-_Source = tuple[Path, str, Callable[[Path], Recording[Any]]]
-"""File of stored replies, name for the policy's label, reader of the file."""
 _READERS: Mapping[str, tuple[str, Callable[[Path, str, str], _Source]]] = {
     "ledger": ("the folder of an evaluation, or its episodes.jsonl", _ledger),
     "replies": ("a file of replies", _file_of_replies),

@@ -2,8 +2,6 @@
 
 Options without a flag have the paper's values (``BenchmarkDetails.settings``)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +29,7 @@ class Suite:
     missing: Sequence[Part]
     given_out: str = ""
 
-    def within(self, folder: str) -> Suite:
+    def within(self, folder: str) -> "Suite":
         """A copy whose results go to ``folder``, the local copy of ``out``."""
         parts = [(part, replace(config, out=f"{folder}/{part.folder}")) for part, config in self.parts]
         return replace(self, out=folder, parts=parts, given_out=self.out)

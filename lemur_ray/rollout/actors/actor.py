@@ -2,8 +2,6 @@
 
 No method here blocks: results are reported as ``ActorEvent``, from any thread."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol

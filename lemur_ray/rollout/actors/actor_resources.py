@@ -1,7 +1,5 @@
 """CPUs and memory that an actor requests from Ray: sums over its episodes, so that an autoscaler adds enough."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Every head runs a monitor that publishes a status. On a head that was started by hand, the monitor invents a node type
 for each node. A version 2 autoscaler lists the types of the nodes that it launched."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

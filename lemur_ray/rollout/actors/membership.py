@@ -2,8 +2,6 @@
 
 Every query takes constant time, however many actors there are."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 

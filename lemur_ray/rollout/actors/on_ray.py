@@ -4,8 +4,6 @@ An ``EpisodeSpec`` contains its whole task, so any actor can play it: for actors
 replaced by bundles (``lemur_ray.storage.bundles``). Results arrive by callbacks from a thread of Ray, because
 ``ray.wait`` takes longer the longer its list is."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -117,7 +115,7 @@ class RayBackend:
             runtime_env={"env_vars": environment} if environment else None,
         )
 
-    def start_actor(self, report: Report) -> RayActor:
+    def start_actor(self, report: Report) -> "RayActor":
         return RayActor(self, report)
 
     def request_pressure(self, report: Callable[[int, Pressure], None]) -> None:

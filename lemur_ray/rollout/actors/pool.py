@@ -19,8 +19,6 @@ room for, surplus actors end, so that an autoscaler can remove their hosts.
 The cost of an episode does not grow with the number of actors: events arrive in a queue, and nothing iterates over all
 actors."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import queue

@@ -4,8 +4,6 @@ All runs on the cluster use that host's locks, so its kernel keeps them apart. L
 released by ``forget``, those of a dead lease actor by the kernel, so an environment must check ``is_held`` before its
 episode counts. Notes outlive both."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import Sequence
@@ -76,7 +74,7 @@ class RemoteLeases:
     def __init__(self, lease_actor: Any) -> None:
         self._lease_actor = lease_actor
 
-    def take(self, names: Sequence[str]) -> RemoteLease | None:
+    def take(self, names: Sequence[str]) -> "RemoteLease | None":
         lease = RemoteLease(self._lease_actor, process_name(), secrets.token_hex(8))
         try:
             lease.name = _result(self._lease_actor.take.remote(lease.by, lease.ticket, list(names)))

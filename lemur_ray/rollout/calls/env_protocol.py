@@ -2,8 +2,6 @@
 
 Optional entries of ``info`` are checked when they are read."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping
@@ -75,7 +73,7 @@ class EnvResult:
     truncated: bool = False
 
     @classmethod
-    def of_reset(cls, value: Any, env_id: str) -> EnvResult:
+    def of_reset(cls, value: Any, env_id: str) -> "EnvResult":
         """Check the (observation, info) that ``reset`` returned. ``env_id``: for errors. Raises EnvironmentFault."""
         match value:
             case (str() as observation, Mapping() as info):
@@ -83,7 +81,7 @@ class EnvResult:
         raise EnvironmentFault(f"{env_id}: reset returned {_shape(value)}: expected (observation: str, info: dict)")
 
     @classmethod
-    def of_step(cls, value: Any, env_id: str) -> EnvResult:
+    def of_step(cls, value: Any, env_id: str) -> "EnvResult":
         """Check the return value of ``step``, Gymnasium's (observation, reward, terminated, truncated, info).
         ``env_id``: for errors. Raises EnvironmentFault for an observation that is no str, a reward that is not finite,
         or ``info`` that is no mapping."""

@@ -4,8 +4,6 @@ A small Ray actor, the gate, holds the slots (``agents.throttle``). Every proces
 it; ``forget`` frees the slots of a dead process. A gate that dies restarts without any slot taken; until then requests
 are not limited."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os
@@ -116,7 +114,7 @@ class SharedPlaces:
         """Always empty: the pool asks the gate itself, and would otherwise count it once per process."""
         return Pressure()
 
-    def __reduce__(self) -> tuple[type[SharedPlaces], tuple[Any]]:
+    def __reduce__(self) -> tuple[type["SharedPlaces"], tuple[Any]]:
         return SharedPlaces, (self._gate,)
 
 
