@@ -22,7 +22,7 @@ from lemur_ray.corpus.build_inputs import benchmark_index, described, given_toke
 from lemur_ray.corpus.build_report.progress import SourceProgress
 from lemur_ray.corpus.build_report.statistics import STATISTICS, statistics
 from lemur_ray.corpus.cleaning.decontaminate import NgramIndex
-from lemur_ray.corpus.comparison.all_documents import compare_documents
+from lemur_ray.corpus.comparison.scan_steps import compare_documents
 from lemur_ray.corpus.config import CorpusConfig, build_hash
 from lemur_ray.corpus.destinations.garbage import USED, remove_leftovers
 from lemur_ray.corpus.destinations.locations import CorpusLocation, corpus_location

@@ -1,11 +1,11 @@
-"""Build steps that drop documents by comparison with all others and with benchmarks, after a part was cleaned.
+"""Comparison of all cleaned documents with each other and with benchmarks: the build steps, and their calls on workers.
 
 bands/KEY.bands  MinHash bands of the documents of a part      hits/NAME.npz  13-grams of the benchmarks
 hits/KEY.hits    benchmark that each document overlaps         near/KEY.npz   candidates of a group
 near/KEY.later   which of them repeat an earlier document"""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,88 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lemur_ray.corpus.cleaning.decontaminate import NgramIndex
-from lemur_ray.corpus.cleaning.minhash import BANDS, band_keys, candidate_pairs, components
+from lemur_ray.corpus.cleaning.minhash import BANDS, band_keys, candidate_pairs, components, minhash_name
 from lemur_ray.corpus.cleaning.near_duplicates import later_copies, text_sets
+from lemur_ray.corpus.config import CorpusConfig
+from lemur_ray.corpus.destinations.step_files import SharedFolder
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.corpus.sources.stage_keys import array_hash, stage_key
 from lemur_ray.corpus.steps import stages
 
 _GROUP_BYTES = 128e6
 """Bytes of text that one task compares; their n-grams take about as much memory again."""
+
+
+Parallel = Callable[[str, Callable[..., None], Sequence[dict[str, Any]]], list[Any]]
+"""Function of a label, a step and the arguments of each task that runs the tasks."""
+
+
+def compare_documents(
+    work: Path,
+    parts: Sequence[str],
+    config: CorpusConfig,
+    index: NgramIndex | None,
+    handover: SharedFolder,
+    parallel: Parallel,
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """(rule -> mask (documents,) bool of documents that it drops; benchmark -> number of overlapping documents). work:
+    build folder. parts: keys of the cleaned parts. index: benchmarks, if any. A part that could not be read is compared
+    as empty, under keys of its own, because a later build cleans it again under the same key. handover: exchanges files
+    with workers; parallel: runs steps."""
+    drops: dict[str, np.ndarray] = {}
+    overlaps: dict[str, int] = {}
+
+    def run(label: str, step: Callable[..., None], output: str, tasks: Mapping[str, Any], sent: str = "") -> None:
+        """Run those tasks (key -> arguments) without a complete output STAGE.SUFFIX; ``sent``: suffix of their inputs."""
+        stage, suffix = output.split(".")
+        to_do = handover.parts_to_do(stage, tasks)
+        handover.send(*(f"{stage}/{name}.{sent}" for name in to_do if sent))
+        parallel(label, handover.runs(step), [{"name": name, **tasks[name]} for name in to_do])
+        handover.fetch(*(f"{stage}/{name}.{end}" for name in tasks for end in ("json", suffix)))
+
+    if index is not None:
+        hits = _benchmark_hits(work, parts, index, handover, run)
+        drops["benchmark"] = hits >= 0
+        counts = np.bincount(hits[hits >= 0], minlength=len(index.names)).tolist()
+        overlaps = {name: count for name, count in zip(index.names, counts, strict=True) if count}
+    if config.near_duplicates:
+        drops["near_duplicate"] = _near_duplicates(work, parts, config.near_duplicates, run)
+    return drops, overlaps
+
+
+def _states(work: Path, parts: Sequence[str]) -> list[Any]:
+    """Key of each cleaned part, and with it whether the part could not be read."""
+    failed = {one["part"] for one in stages.failed_parts(work, parts)}
+    return [[part, "failed"] if number in failed else part for number, part in enumerate(parts)]
+
+
+def _benchmark_hits(
+    work: Path, parts: Sequence[str], index: NgramIndex, handover: SharedFolder, run: Callable[..., None]
+) -> np.ndarray:
+    """(documents of all parts,) int32: index of the benchmark that each overlaps, -1: none. Raises DamagedOutput."""
+    name = stage_key("hits", index.digest, list(index.names), array_hash(index.owners))
+    index.save(work / "hits" / f"{name}.npz")
+    handover.send(f"hits/{name}.npz")
+    names = [stage_key("hits", state, name) for state in _states(work, parts)]
+    tasks = {one: {"clean": part, "index": name} for one, part in zip(names, parts, strict=True)}
+    run("compare with benchmarks", overlap_part, "hits.hits", tasks)
+    handover.used["hits"].append(name)
+    return np.concatenate([np.fromfile(stages.intact(work, "hits", one, ".hits"), "<i4") for one in names])
+
+
+def _near_duplicates(work: Path, parts: Sequence[str], threshold: float, run: Callable[..., None]) -> np.ndarray:
+    """(documents of all parts,) bool: near duplicates of an earlier document."""
+    names = [stage_key("bands", state, minhash_name()) for state in _states(work, parts)]
+    run("MinHash", band_part, "bands.bands", {one: {"clean": part} for one, part in zip(names, parts, strict=True)})
+    sizes = [stages.read_clean(work, part)[2] for part in parts]
+    groups = write_groups(work, names, parts, sizes, threshold)
+    tasks = {group: {"threshold": threshold} for group in groups}
+    run("verify near duplicates", compare_group, "near.later", tasks, sent="npz")
+    later = np.zeros(sum(map(len, sizes)), bool)
+    for group in groups:
+        with np.load(work / "near" / f"{group}.npz") as saved:
+            later[saved["texts"]] = np.fromfile(stages.intact(work, "near", group, ".later"), bool)
+    return later
 
 
 def band_part(build: Path, name: str, clean: str) -> None:
@@ -47,12 +121,6 @@ def overlap_part(build: Path, name: str, clean: str, index: str) -> None:
 
 def _batches(build: Path, clean: str) -> Iterator[list[str]]:
     return (batch.to_pylist() for batch in stages.text_batches(build, clean))
-
-
-def benchmark_hits(build: Path, names: Sequence[str]) -> np.ndarray:
-    """(documents of all parts,) int32: index of the benchmark that each overlaps, -1: none. names: keys of the parts'
-    ``hits``. build: build folder. Raises DamagedOutput if a file of ``hits`` is damaged."""
-    return np.concatenate([np.fromfile(stages.intact(build, "hits", name, ".hits"), "<i4") for name in names])
 
 
 def write_groups(
@@ -135,16 +203,6 @@ def _texts(build: Path, part: str, wanted: np.ndarray) -> Iterator[tuple[slice, 
                 column = table.read_row_group(group, columns=["text"]).column("text")
                 yield slice(begin, end), column.take(pa.array(wanted[begin:end] - first)).to_pylist()
             first += rows
-
-
-def later_mask(build: Path, names: Sequence[str], num_documents: int) -> np.ndarray:
-    """(documents,) bool: near duplicates of an earlier document, from the outputs ``near/NAME.later`` of all groups.
-    names: keys of the groups; build: build folder; num_documents: of the whole corpus."""
-    later = np.zeros(num_documents, bool)
-    for name in names:
-        with np.load(build / "near" / f"{name}.npz") as saved:
-            later[saved["texts"]] = np.fromfile(stages.intact(build, "near", name, ".later"), bool)
-    return later
 
 
 def _needs_of_group(build: Path, name: str, **_: Any) -> Iterator[str]:

@@ -42,23 +42,9 @@ class BucketCorpus:
 
     def __init__(self, url: str, allow_failed: int = 0) -> None:
         """allow_failed: number of parts that may be left out of the corpus."""
-        self.url, self.allow_failed = url, allow_failed
-
-    @property
-    def name(self) -> str:
-        return self.url
-
-    @property
-    def folder(self) -> Path:
-        return work_folder(self.url)
-
-    @property
-    def shared_folder(self) -> Path | None:
-        return None
-
-    @property
-    def store(self) -> str:
-        return self.url
+        self.url = self.name = self.store = url
+        self.folder, self.allow_failed = work_folder(url), allow_failed
+        self.shared_folder: Path | None = None
 
     def committed(self) -> dict[str, Any] | None:
         """The committed manifest: None if there is none, {} if it is damaged. Raises CorpusError if access fails."""

@@ -35,21 +35,10 @@ class CorpusFolder:
     def __init__(self, folder: Path, allow_failed: int = 0) -> None:
         """folder: path of the corpus, in which the driver works. allow_failed: number of parts that may be left out."""
         self.folder, self.allow_failed = folder, allow_failed
-
-    @property
-    def name(self) -> str:
-        """Path or URL of the corpus, for messages."""
-        return str(self.folder)
-
-    @property
-    def shared_folder(self) -> Path:
+        self.shared_folder: Path | None = folder
         """Folder in which all workers read and write files of the build; None if they exchange files by bucket."""
-        return self.folder
-
-    @property
-    def store(self) -> str:
-        """Path or URL of the corpus whose build folder keeps the outputs of steps."""
-        return str(self.folder)
+        self.name = self.store = str(folder)
+        """Path or URL of the corpus (for messages), and of that whose build folder keeps the outputs of steps."""
 
     def committed(self) -> dict[str, Any] | None:
         """Manifest of the committed corpus, whatever its configuration; None if there is none that can be read."""
@@ -96,7 +85,7 @@ class CorpusFolder:
     def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
         """None: the folder's lock keeps other processes out. In a bucket, the manifest if another process has committed
         the described corpus."""
-        return None  # the folder's lock keeps other processes out
+        return None
 
     def handover(self, work: Path, name: str) -> SharedFolder:
         """Object by which the driver and the workers exchange files of the build ``name`` in the folder ``work``."""
@@ -116,10 +105,7 @@ class UploadedCorpus(BucketCorpus):
     def __init__(self, url: str, overwrite: bool, say: Say, allow_failed: int = 0) -> None:
         super().__init__(url, allow_failed)
         self._local, self._overwrite, self._say = CorpusFolder(self.folder, allow_failed), overwrite, say
-
-    @property
-    def shared_folder(self) -> Path:
-        return self._local.folder
+        self.shared_folder, self.store = self._local.shared_folder, self._local.store
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Say) -> dict[str, Any] | None:
         if (manifest := self.find(description, overwrite, say)[0]) is not None:
@@ -127,10 +113,6 @@ class UploadedCorpus(BucketCorpus):
         check_writable(self.url)
         local = self._local.reusable(description, True, say, overwrite)  # built before, but its upload was cut off
         return self._upload(local) if local else None
-
-    @property
-    def store(self) -> str:
-        return self._local.store
 
     def handover(self, work: Path, name: str) -> SharedFolder:
         return self._local.handover(work, name)
