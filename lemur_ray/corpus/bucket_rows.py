@@ -18,22 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from lemur_ray.corpus import rows
 from lemur_ray.corpus.manifest import row_folder
 from lemur_ray.corpus.packing import PackedRow
-from lemur_ray.corpus.rows import (
-    INDEX,
-    PROVENANCE,
-    Arrays,
-    RowReader,
-    Rows,
-    RowSetError,
-    check_size,
-    gather_rows,
-    locate_rows,
-    map_shard,
-    packed_rows,
-    parse_index,
-)
+from lemur_ray.corpus.rows import RowReader, Rows, RowSetError
 from lemur_ray.host.home import lemur_home
 from lemur_ray.storage.bounded_cache import MARGIN_BYTES, BoundedCache, tree_size
 from lemur_ray.storage.file_system import file_system, is_bucket
@@ -83,12 +71,15 @@ class BucketRows:
         self._fs, self._inner = file_system(url)
         with self._errors_as_row_set_errors():
             try:
-                content = bytes(self._fs.cat_file(f"{self._inner}/{INDEX}"))
+                content = bytes(self._fs.cat_file(f"{self._inner}/{rows.INDEX}"))
             except FileNotFoundError:
-                raise RowSetError(f"row set {url} is not there (no {INDEX}): build the corpus again") from None
-            self.index = parse_index(content, f"{url}/{INDEX}")
+                raise RowSetError(f"row set {url} is not there (no {rows.INDEX}): build the corpus again") from None
+            self.index = rows.parse_index(content, f"{url}/{rows.INDEX}")
             if check:
-                self._check_sizes()
+                listed = self._fs.find(self._inner, detail=True).items()
+                rows.check_sizes(
+                    self.index, url, {path.rsplit("/", 1)[-1]: int(about["size"]) for path, about in listed}
+                )
         self.seq_len: int = self.index["seq_len"]
         self.whole = max(map(_size, self.index["shards"]), default=0) <= shard_cache().limit_bytes()
         """True: copy shards to this host; False: request single rows. Default: whether the largest shard fits."""
@@ -109,19 +100,19 @@ class BucketRows:
 
     def read(self, indices: np.ndarray) -> PackedRow:
         """Rows with the given numbers (any order, repeats allowed). Raises IndexError for one outside [0, len)."""
-        shards, within = locate_rows(self.index, indices, self.url)
+        shards, within = rows.locate_rows(self.index, indices, self.url)
         if not self.whole:
             with self._errors_as_row_set_errors():
                 return self._read_alone(shards, within)
         self._bring(shards)
         with self._errors_as_row_set_errors():
-            return gather_rows(self.index, shards, within, self._opened)
+            return rows.gather_rows(self.index, shards, within, self._opened)
 
     def bring(self, indices: np.ndarray) -> None:
         """Copy the shards with the given row numbers to this host, four at a time; does nothing if rows are read singly
         (``whole`` False)."""
         if self.whole:
-            self._bring(locate_rows(self.index, indices, self.url)[0])
+            self._bring(rows.locate_rows(self.index, indices, self.url)[0])
 
     def _bring(self, shards: np.ndarray) -> None:
         there = shard_cache().folder
@@ -135,10 +126,10 @@ class BucketRows:
         os.close(self._used(shard))
 
     @contextlib.contextmanager
-    def _opened(self, shard: int) -> Iterator[Arrays]:
+    def _opened(self, shard: int) -> Iterator[rows.Arrays]:
         lock = self._used(shard)
         try:
-            yield map_shard(shard_cache().folder / self._name(shard), self.index, shard)
+            yield rows.map_shard(shard_cache().folder / self._name(shard), self.index, shard)
         finally:
             os.close(lock)
 
@@ -154,7 +145,7 @@ class BucketRows:
         with here.staging_folder(self._name(shard), _size(entry), f"{self.url}/{entry['name']}") as half:
             (half / "shard").mkdir()
             for kind, expected in entry["files"].items():
-                if kind not in PROVENANCE:
+                if kind not in rows.PROVENANCE:
                     self._copy_file(f"{entry['name']}.{kind}", half / "shard", expected)
             (half / "shard").rename(here.folder / self._name(shard))
 
@@ -165,7 +156,7 @@ class BucketRows:
                 end = min(size + _PIECE_BYTES, expected["bytes"])
                 piece = self._fs.cat_file(f"{self._inner}/{name}", start=size, end=end)
                 if len(piece) != end - size:
-                    check_size(f"{self.url}/{name}", size + len(piece), expected["bytes"])
+                    rows.check_size(f"{self.url}/{name}", size + len(piece), expected["bytes"])
                 size, crc32 = end, zlib.crc32(piece, crc32)
                 file.write(piece)
         if crc32 != expected["crc32"]:
@@ -175,7 +166,7 @@ class BucketRows:
         """Read rows at (shard, index in the shard) by two rounds of concurrent requests, without copying shards."""
         num, dtype = len(shards), np.dtype(self.index["dtype"])
         if not num:
-            return packed_rows(np.empty((0, self.seq_len), dtype), [], None)
+            return rows.packed_rows(np.empty((0, self.seq_len), dtype), [], None)
         widths = {"tokens": dtype.itemsize * self.seq_len, "starts": 8}
         if "trained" in self.index["shards"][0]["files"]:
             widths["trained"] = -(-self.seq_len // 8)
@@ -193,7 +184,7 @@ class BucketRows:
             trained = np.unpackbits(bits, axis=1, count=self.seq_len).astype(bool)
         spans = zip(shards.tolist(), starts.tolist(), strict=True)
         pieces = self._ranges([(shard, "lengths", 4 * begin, 4 * (end - begin)) for shard, (begin, end) in spans])
-        return packed_rows(tokens, [np.frombuffer(piece, "<u4") for piece in pieces], trained)
+        return rows.packed_rows(tokens, [np.frombuffer(piece, "<u4") for piece in pieces], trained)
 
     def _ranges(self, requests: Sequence[tuple[int, str, int, int]]) -> list[bytes]:
         """Bytes of each request (shard, kind of file, first byte, size). Raises RowSetError if bytes are missing."""
@@ -209,14 +200,6 @@ class BucketRows:
             if len(piece) != size:
                 raise RowSetError(f"{self.url}/{name}: {len(piece)} of {size} bytes came: build this corpus again")
         return pieces
-
-    def _check_sizes(self) -> None:
-        listed = self._fs.find(self._inner, detail=True).items()
-        sizes = {path.rsplit("/", 1)[-1]: int(about["size"]) for path, about in listed}
-        for shard in self.index["shards"]:
-            for kind, expected in shard["files"].items():
-                name = f"{shard['name']}.{kind}"
-                check_size(f"{self.url}/{name}", sizes.get(name), expected["bytes"])
 
     @contextlib.contextmanager
     def _errors_as_row_set_errors(self) -> Iterator[None]:
@@ -244,4 +227,4 @@ def plan_copies(readers: Sequence[BucketRows], whole: Sequence[bool]) -> None:
 
 def _size(shard: dict[str, Any]) -> int:
     """Bytes of a shard that training reads."""
-    return sum(int(file["bytes"]) for kind, file in shard["files"].items() if kind not in PROVENANCE)
+    return sum(int(file["bytes"]) for kind, file in shard["files"].items() if kind not in rows.PROVENANCE)

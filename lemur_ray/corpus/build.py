@@ -251,7 +251,7 @@ class _Build:
             table = "; ".join("{source}: {file}, {position}: {reason}".format(**one) for one in failed[:_SHOWN])
             more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
             raise CorpusError(
-                f"{len(failed)} of {listing.num_parts} parts cannot be read: {table}{more}. Finished parts are kept: "
+                f"{len(failed)} of {len(listing.parts)} parts cannot be read: {table}{more}. Finished parts are kept: "
                 "run the same command again when the files are whole, or leave the parts out by --allow-failed "
                 f"{len(failed)}"
             )
@@ -303,7 +303,7 @@ class _Build:
             )
         handover.begin()
         files = sum(len(source.files) for source in sources)
-        self.say(f"{len(sources)} sources, {files:,} files, {size / 1e6:.1f} MB, {listing.num_parts} parts")
+        self.say(f"{len(sources)} sources, {files:,} files, {size / 1e6:.1f} MB, {len(listing.parts)} parts")
         if len(to_do) < len(set(listing.parts)):
             self.say(f"{len(set(listing.parts)) - len(to_do)} parts are clean from an earlier build")
         return listing

@@ -13,7 +13,7 @@ import threading
 import uuid
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -226,10 +226,10 @@ class RowReader:
         self.index = read_index(self.folder)
         self.seq_len: int = self.index["seq_len"]
         self.num_tokens: int = self.index["tokens"]
-        for shard in self.index["shards"]:
-            for kind, expected in shard["files"].items():
-                path = self.folder / f"{shard['name']}.{kind}"
-                check_size(str(path), _size_of(path), expected["bytes"])
+        with os.scandir(self.folder) as entries:
+            check_sizes(
+                self.index, str(self.folder), {one.name: one.stat().st_size for one in entries if one.is_file()}
+            )
 
     def __len__(self) -> int:
         return int(self.index["rows"])
@@ -337,8 +337,10 @@ def check_size(path: str, size: int | None, expected: int) -> None:
         raise RowSetError(f"{path} has {size} bytes, expected {expected} (cut short?): build the corpus again")
 
 
-def _size_of(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
+def check_sizes(index: dict[str, Any], where: str, sizes: Mapping[str, int]) -> None:
+    """Raise RowSetError unless the folder ``where`` has all files of a row set. index: content of ``rows.json``; sizes:
+    bytes of each file there by its name."""
+    for shard in index["shards"]:
+        for kind, expected in shard["files"].items():
+            name = f"{shard['name']}.{kind}"
+            check_size(f"{where}/{name}", sizes.get(name), expected["bytes"])

@@ -83,8 +83,8 @@ def select_documents(
     optional source, name -> fault of each empty required source). work: build folder. drops: rule -> mask (documents,)
     bool of documents that it drops; equal documents are dropped anyway. listing: sources and their parts."""
     ids, sizes, counts = bytearray(), [np.zeros(0, np.int64)], []
-    source_of_part = np.zeros(listing.num_parts, np.int32)
-    documents_of_part = np.zeros(listing.num_parts, np.int64)
+    source_of_part = np.zeros(len(listing.parts), np.int32)
+    documents_of_part = np.zeros(len(listing.parts), np.int64)
     for index, entry in enumerate(listing.sources):
         total: dict[str, Any] = {"read": 0, "dropped": Counter(), "masked": Counter(), "empty_columns": []}
         for number in entry["parts"]:
@@ -98,7 +98,7 @@ def select_documents(
             total["dropped"].update(part_counts["dropped"])
             total["masked"].update(part_counts["masked"])
         counts.append(total)
-    part = np.repeat(np.arange(listing.num_parts, dtype=np.int32), documents_of_part)
+    part = np.repeat(np.arange(len(listing.parts), dtype=np.int32), documents_of_part)
     none_heldout = np.zeros(len(part), bool)
     clean = CleanDocuments(
         ids, np.concatenate(sizes), part, source_of_part[part], first_occurrences(ids), none_heldout, counts

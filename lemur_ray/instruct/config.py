@@ -78,8 +78,8 @@ class SetsConfig:
             character_run=FROM_ZERO,
             near_duplicate=(0, 1),
             language_probability=(0, 1),
+            sets_seed=FROM_ZERO,
         )
-        check_ranges(self, sets_seed=FROM_ZERO)
         kind, _, what = self.encoder.partition(":")
         if kind not in ("sentence-transformers", "hashing") or not what or (kind == "hashing" and not what.isdigit()):
             raise ValueError(f"encoder {self.encoder!r}: expected sentence-transformers:MODEL or hashing:DIM")

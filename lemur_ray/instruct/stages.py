@@ -45,7 +45,7 @@ CONVERSATIONS = pa.schema(
 else empty. note: remark on a row that is kept."""
 TOKENS = pa.schema(
     [
-        *(field for field in CONVERSATIONS),
+        *CONVERSATIONS,
         ("tokens", pa.list_(pa.int32())),
         ("trained", pa.list_(pa.bool_())),
         *((name, pa.int64()) for name in MEASURES),

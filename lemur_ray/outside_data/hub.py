@@ -12,16 +12,7 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import httpx2
-from huggingface_hub import HfApi, get_token
-from huggingface_hub.errors import (
-    FileMetadataError,
-    GatedRepoError,
-    HfHubHTTPError,
-    OfflineModeIsEnabled,
-    RemoteEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import HfApi, errors, get_token
 from huggingface_hub.file_download import HfFileMetadata, get_hf_file_metadata, hf_hub_url, http_get
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, disable_progress_bars
@@ -151,25 +142,25 @@ def _translated_errors(address: Address) -> Iterator[None]:
     repo, commit, file = address.repo, address.commit, address.file
     try:
         yield
-    except (RevisionNotFoundError, RemoteEntryNotFoundError) as error:
+    except (errors.RevisionNotFoundError, errors.RemoteEntryNotFoundError) as error:
         raise FetchError(
             f"{endpoint()} has no {file} in {repo} at {commit}: its owners removed or renamed it; a copy that you "
             "bring is checked in the same way"
         ) from error
-    except (GatedRepoError, RepositoryNotFoundError) as error:
+    except (errors.GatedRepoError, errors.RepositoryNotFoundError) as error:
         status = error.response.status_code
         none = f"{endpoint()} has no data set {repo}, or does not show it to you"
         raise FetchError(none if status == 404 else gated(repo)) from error
-    except HfHubHTTPError as error:
+    except errors.HfHubHTTPError as error:
         status = error.response.status_code
         if status in (401, 403):
             raise FetchError(gated(repo)) from error
         if status in (408, 429) or status >= 500:
             raise Interrupted(f"{endpoint()} answered {status}", asked_wait_s(error.response.headers)) from error
         raise FetchError(f"{endpoint()} answered {status} for {file} of {repo}") from error
-    except OfflineModeIsEnabled as error:
+    except errors.OfflineModeIsEnabled as error:
         raise FetchError("HF_HUB_OFFLINE is set: unset it, or bring the file") from error
-    except FileMetadataError as error:
+    except errors.FileMetadataError as error:
         raise FetchError(f"{endpoint()} does not answer as a Hub does (HF_ENDPOINT): {error}") from error
     except httpx2.HTTPError as error:
         raise Interrupted(f"{endpoint()}: {type(error).__name__}: {error}") from error

@@ -1,6 +1,6 @@
-"""Records of a byte stream: JSON lines, JSON lists, parquet, WARC text; each also compressed by gzip or zstd.
+"""Records of a byte stream or file: JSON lines, JSON lists, parquet, WARC text; each also compressed by gzip or zstd.
 
-Formats are recognised by content, never by the name. Knows no field of a record."""
+Formats are recognised by content; only ``records`` also asks for a name. Knows no field of a record."""
 
 import io
 import json
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lemur_ray.host.json_files import NotJson, parse_json
+from lemur_ray.outside_data.byte_stream import ReadFailure, open_stream
 
 GZIP, ZSTD, SKIPPABLE, PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18", b"PAR1"
 _BATCH_BYTES = 32 << 20
@@ -21,6 +22,11 @@ _ROW_BYTES = 256 << 20
 """Maximum mean size of the rows of a row group: a row is in memory as a whole."""
 _LIST_CHARACTERS = 64 << 20
 """Maximum length of one element of a JSON list."""
+
+
+FORMS = ".jsonl, .json, either compressed by gzip or zstd, or .parquet"
+"""Formats of a file of ``records``, for messages."""
+_JSON_NAMES = tuple(f"{name}{packed}" for name in (".json", ".jsonl") for packed in ("", ".gz", ".zst"))
 
 
 class BadRecord(ValueError):
@@ -87,6 +93,39 @@ def parquet_rows(
             for batch in table.iter_batches(batch_size=rows, row_groups=[group], columns=there, use_threads=False):
                 yield from batch.slice(skip).to_pylist()
                 skip = max(0, skip - len(batch))
+
+
+def records(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield (number from 0, record) for every record of a file in one of the ``FORMS``, in order: a JSON value
+    (parquet: a dict), or a BadRecord in place of an invalid line. Blank lines do not count. Raises ValueError if the
+    file has another format, is cut short or damaged (also an element of a list), has a line that is not UTF-8 (the
+    message has its number, from 1) or rows of more than 256 MiB; OSError if it does not exist or its storage fails."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    with open_stream(str(path)) as stream:
+        try:
+            if is_parquet(stream):
+                yield from enumerate(parquet_rows(stream))
+                return
+            if not path.name.lower().endswith(_JSON_NAMES):
+                raise ValueError(f"{path}: expected {FORMS}")
+            yield from enumerate(_json_records(decompressed(stream), path))
+        except ReadFailure:
+            raise
+        except (OSError, EOFError, UnicodeDecodeError, pa.ArrowException) as error:
+            raise ValueError(
+                f"{path} is cut short or damaged ({type(error).__name__}: {error}): copy it anew"
+            ) from error
+
+
+def _json_records(data: BinaryIO, path: Path) -> Iterator[Any]:
+    if peek(data, 64).lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"["):  # one list, however it is broken into lines
+        yield from json_list(data, path)
+        return
+    for number, value in json_lines(data, path):
+        if isinstance(value, BadRecord) and value.reason == "not_utf8":
+            raise ValueError(f"{path}, line {number}: no UTF-8; expected {FORMS}, with text in UTF-8")
+        yield value
 
 
 class Lines(Protocol):

@@ -126,11 +126,7 @@ def drop_rule(text: str, kind: Kind, rules: FilterSet | None = None) -> str | No
         return "too_short"
     if len(text) > rules.max_characters:
         return "too_large"
-    return _RULES[rules.base](text, rules)
-
-
-def _no_rule(text: str, rules: FilterSet) -> str | None:
-    return None
+    return _RULES[rules.base](text, rules) if rules.base in _RULES else None
 
 
 def _code_rule(text: str, rules: FilterSet) -> str | None:
@@ -231,7 +227,6 @@ _RULES: dict[Rules, Callable[[str, FilterSet], str | None]] = {
     "prose": _prose_rule,
     "web": _web_rule,
     "book": _prose_rule,
-    "none": _no_rule,
 }
 
 

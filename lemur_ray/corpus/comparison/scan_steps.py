@@ -46,7 +46,7 @@ def compare_documents(
     overlaps: dict[str, int] = {}
 
     def run(label: str, step: Callable[..., None], output: str, tasks: Mapping[str, Any], sent: str = "") -> None:
-        """Run those tasks (key -> arguments) without a complete output STAGE.SUFFIX; ``sent``: suffix of their inputs."""
+        """Run the tasks (key -> arguments) without a complete output STAGE.SUFFIX. sent: suffix of their inputs."""
         stage, suffix = output.split(".")
         to_do = handover.parts_to_do(stage, tasks)
         handover.send(*(f"{stage}/{name}.{sent}" for name in to_do if sent))

@@ -21,7 +21,7 @@ from lemur_ray.corpus.manifest import (
     write_manifest,
 )
 from lemur_ray.corpus.rows import RowReader, RowSetError
-from lemur_ray.corpus.sources.catalogue_sets import catalogue_source
+from lemur_ray.corpus.sources.folders import catalogue_source
 from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.storage.published_folder import check_writable, publish
 

@@ -19,7 +19,6 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 
 from lemur_ray.corpus.assembly import mixture_built
@@ -30,7 +29,7 @@ from lemur_ray.corpus.manifest import MANIFEST, CorpusError, manifest_bytes, rea
 from lemur_ray.corpus.packing import WINDOW, best_fit
 from lemur_ray.corpus.provenance.lookup import read_documents, read_pieces, read_row_index
 from lemur_ray.corpus.rows import commit_row_set, write_atomically, write_shard
-from lemur_ray.corpus.steps.stages import totals
+from lemur_ray.corpus.steps.stages import parquet_bytes, totals
 from lemur_ray.storage.file_system import file_system, is_bucket
 from lemur_ray.storage.published_folder import scratch_folder
 from lemur_ray.text.tokenizer import Tokenizer
@@ -215,10 +214,8 @@ def _rewrite(
             yield _moved(data.reshape(end - begin, -1), starts[begin : end + 1], lengths, pieces, row, num_rows, pad_id)
 
     renumbered = np.cumsum(~mask) - 1
-    sink = pa.BufferOutputStream()
-    pq.write_table(documents.filter(pa.array(~mask)), sink, compression="zstd")
     pieces = np.concatenate([block[2] for block in blocks])
-    provenance = (renumbered[numbers[pieces]], bytes(sink.getvalue()))
+    provenance = renumbered[numbers[pieces]], parquet_bytes(documents.filter(pa.array(~mask)))
     per_row = np.concatenate([np.bincount(row, minlength=num_rows) for _, _, _, row, num_rows in blocks])
     return write_shard(to, shard["name"], tokens(), lengths[pieces], per_row, provenance=provenance)
 

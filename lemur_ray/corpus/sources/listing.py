@@ -35,10 +35,6 @@ class Listing:
     sizes: tuple[int, ...]
     """Bytes of the files of each part."""
 
-    @property
-    def num_parts(self) -> int:
-        return len(self.parts)
-
 
 def write_listing(work: Path, sources: Sequence[Source], part_bytes: float, seed: int = 0, name: str = "") -> Listing:
     """Group the files of each source, large ones split, into parts of about ``part_bytes`` bytes; stores and returns

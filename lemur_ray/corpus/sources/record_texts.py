@@ -107,11 +107,8 @@ def read_records(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
     records = _parquet(ref, stream) if is_parquet(stream) else _json_or_warc(ref, stream)
     without = Counter[str]()
     keys: Sequence[str] = ()
-    for count in itertools.count(1):
-        if (numbered := next(records, None)) is None:
-            count -= 1
-            break
-        number, record = numbered
+    count = 0
+    for count, (number, record) in enumerate(records, 1):
         item = _text_of(record, f"{ref.name}:{number}", ref)
         if item.rule in _UNREADABLE:
             without[item.rule] += 1

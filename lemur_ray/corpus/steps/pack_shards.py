@@ -36,8 +36,6 @@ def pack_window(build: Path, shard: str, key: str, seq_len: int, pad_id: int, vo
     folder = stages.rows_of(build, set_name)
     folder.mkdir(parents=True, exist_ok=True)
     about = _provenance(build, documents, [clean for _, clean in names])
-    sink = pa.BufferOutputStream()
-    pq.write_table(about, sink, compression="zstd")
     numbers = np.concatenate([packing.document + begin for begin, packing in packings])
     dtype = token_dtype(vocab_size)
     tokens = (
@@ -45,9 +43,8 @@ def pack_window(build: Path, shard: str, key: str, seq_len: int, pad_id: int, vo
         for (begin, packing), end in zip(packings, ends, strict=True)
     )
     lengths = np.concatenate([packing.length for _, packing in packings])
-    entry = write_shard(
-        folder, window, tokens, lengths, np.concatenate(counts), provenance=(numbers, bytes(sink.getvalue()))
-    )
+    provenance = numbers, stages.parquet_bytes(about)
+    entry = write_shard(folder, window, tokens, lengths, np.concatenate(counts), provenance=provenance)
     totals = {column: stages.totals(about, column) for column in ("language", "licence")}
     most = max(int(count.max(initial=0)) for count in counts)
     value = {"key": key, "shard": entry, "counts": totals, "most_pieces": most}

@@ -147,7 +147,8 @@ def clean_part(build: Path, name: str) -> dict[str, Any]:
         failed = {"failed": {"file": error.file, "position": error.position, "reason": error.reason}}
         documents = _clean_into(temporary, [], part["kind"])
     temporary.replace(base.with_suffix(".parquet"))
-    write_atomically(base.with_suffix(".about"), _parquet(documents.about), durable=False)
+    about = pa.concat_tables([_ABOUT.empty_table(), *documents.about])
+    write_atomically(base.with_suffix(".about"), parquet_bytes(about), durable=False)
     write_atomically(base.with_suffix(".ids"), bytes(documents.ids), durable=False)
     write_atomically(base.with_suffix(".sizes"), np.array(documents.sizes, "<i8").tobytes(), durable=False)
     write_atomically(base.with_suffix(".examples"), json.dumps(documents.examples).encode(), durable=False)
@@ -164,9 +165,10 @@ def _empty_columns(files: Sequence[Sequence[Any]], documents: _Cleaned) -> list[
     return sorted(named - filled) if documents.sizes else []
 
 
-def _parquet(tables: Sequence[pa.Table]) -> bytes:
+def parquet_bytes(table: pa.Table) -> bytes:
+    """Content of a parquet file with this table, compressed by zstd."""
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.concat_tables([_ABOUT.empty_table(), *tables]), sink, compression="zstd")
+    pq.write_table(table, sink, compression="zstd")
     return bytes(sink.getvalue())
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.messages import Message, Role
-from lemur_ray.corpus.sources.records import BadRecord, records
 from lemur_ray.instruct.config import SetsConfig
 from lemur_ray.instruct.conversation import Conversation, Dropped, ReadResult, readable
+from lemur_ray.outside_data.record_formats import BadRecord, records
 
 NAME = "oasst1"
 ROLES: dict[str, Role] = {"prompter": "user", "assistant": "assistant"}
@@ -38,22 +38,16 @@ def read_oasst(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
     flat: dict[str, tuple[Node, str | None]] = {}
     for number, record in records(path):
         where = f"{path.name}:{number:08d}"
-        if isinstance(record, BadRecord):
-            yield Dropped(NAME, where, record.reason)
-        elif isinstance(record, dict) and isinstance(record.get("prompt"), dict):
-            try:
-                root = _tree(record["prompt"], str(record.get("message_tree_id") or where))
-            except BadRecord as error:
-                yield Dropped(NAME, where, error.reason)
-                continue
-            yield from conversations(root, config)
-        else:
-            try:
+        try:
+            if isinstance(record, BadRecord):
+                raise record
+            if isinstance(record, dict) and isinstance(record.get("prompt"), dict):
+                yield from conversations(_tree(record["prompt"], str(record.get("message_tree_id") or where)), config)
+            else:
                 node = _node(record, where)
-            except BadRecord as error:
-                yield Dropped(NAME, where, error.reason)
-                continue
-            flat[node.id] = (node, record.get("parent_id"))
+                flat[node.id] = (node, record.get("parent_id"))
+        except BadRecord as error:
+            yield Dropped(NAME, where, error.reason)
     roots = []
     for node, parent in flat.values():
         if parent is None:

@@ -15,34 +15,29 @@ from lemur_ray.instruct.readers.sharegpt import read_sharegpt
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """A public data set of conversations: name, licence, and the function of (file, options) that yields its
-    conversations and a Dropped for each rejected record."""
+    """A public data set of conversations: licence, and the function of (file, options) that yields its conversations
+    and a Dropped for each rejected record."""
 
-    name: str
-    """Value of ``dataset`` in its conversations, and name of the option for its files."""
     licence: str
     """Licence as stated by the publisher; printed when a file is read."""
     read: Callable[[Path, SetsConfig], Iterator[ReadResult]]
 
 
 SETS = {
-    one.name: one
-    for one in (
-        InstructionSet("oasst1", "Open Assistant 1: Apache-2.0", read_oasst),
-        InstructionSet("openorca", "OpenOrca: MIT", read_openorca),
-        InstructionSet(
-            "sharegpt", "ShareGPT: no clear licence, conversations of users; do not redistribute", read_sharegpt
-        ),
-        InstructionSet(
-            "evol",
-            "Evol-CodeAlpaca: Apache-2.0, Evol-Instruct-Code-80k: CC-BY-NC-SA-4.0 (both unconfirmed: see the file's "
-            "own page)",
-            read_alpaca("evol"),
-        ),
-        InstructionSet("verified", "your own verified programs: yours", read_alpaca("verified")),
-    )
+    "oasst1": InstructionSet("Open Assistant 1: Apache-2.0", read_oasst),
+    "openorca": InstructionSet("OpenOrca: MIT", read_openorca),
+    "sharegpt": InstructionSet(
+        "ShareGPT: no clear licence, conversations of users; do not redistribute", read_sharegpt
+    ),
+    "evol": InstructionSet(
+        "Evol-CodeAlpaca: Apache-2.0, Evol-Instruct-Code-80k: CC-BY-NC-SA-4.0 (both unconfirmed: see the file's "
+        "own page)",
+        read_alpaca("evol"),
+    ),
+    "verified": InstructionSet("your own verified programs: yours", read_alpaca("verified")),
 }
-"""Sets by name, in the order of Table 1. ``verified`` replaces the paper's unreleased set of executed Python."""
+"""Sets by name (``dataset`` of their conversations, and the option for their files), in the order of Table 1.
+``verified`` replaces the paper's unreleased set of executed Python."""
 
 
 def read_set(name: str, path: Path, config: SetsConfig) -> Iterator[ReadResult]:

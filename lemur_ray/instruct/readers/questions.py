@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.corpus.sources.records import BadRecord, records
 from lemur_ray.instruct.config import SetsConfig
 from lemur_ray.instruct.conversation import Conversation, Dropped, ReadResult, readable
+from lemur_ray.outside_data.record_formats import BadRecord, records
 
 
 def read_each(dataset: str, path: Path, convert: Callable[[Any, str], Conversation]) -> Iterator[ReadResult]:

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.messages import Message, Role
-from lemur_ray.corpus.sources.records import BadRecord
 from lemur_ray.instruct.config import SetsConfig
 from lemur_ray.instruct.conversation import Conversation, ReadResult, readable
 from lemur_ray.instruct.readers.chat_html import looks_like_html, to_markdown
 from lemur_ray.instruct.readers.questions import read_each
+from lemur_ray.outside_data.record_formats import BadRecord
 
 NAME = "sharegpt"
 ROLES: dict[str, Role] = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant"}
