@@ -229,17 +229,16 @@ def manifest(
     for name in tokenizer.to_files():
         write_atomically(work.parent / name, (folder / name).read_bytes())
     entries = [_commit_set(work, row_set, config.seq_len, tokenizer.vocab_size) for row_set in sets]
-    sources = [entry for entry in entries if not entry["name"].startswith(HELDOUT)]
+    sources, heldout = (
+        [entry for entry, row_set in zip(entries, sets, strict=True) if row_set.heldout is held]
+        for held in (False, True)
+    )
     return {
         "tokenizer": "tokenizer.json",
         "vocab_size": tokenizer.vocab_size,
         "seq_len": config.seq_len,
         "sources": sources,
-        "heldout": [
-            {**entry, "source": entry["name"].removeprefix(HELDOUT)}
-            for entry in entries
-            if entry["name"].startswith(HELDOUT)
-        ],
+        "heldout": [{**entry, "source": entry["name"].removeprefix(HELDOUT)} for entry in heldout],
         "fill": 0.0,  # replaced at the end; it stands here for the order of the file
         "counts": {
             entry["name"]: {
@@ -275,21 +274,12 @@ def _commit_set(work: Path, row_set: RowSet, seq_len: int, vocab_size: int) -> d
     shards = [json.loads((work / "sets" / f"{shard}.json").read_bytes())["shard"] for shard in row_set.shards]
     folder = stages.rows_of(work, row_set.name)
     folder.mkdir(parents=True, exist_ok=True)
-    rows = commit_row_set(
-        folder,
-        shards,
-        seq_len=seq_len,
-        vocab_size=vocab_size,
-        documents=row_set.documents,
-        text_bytes=row_set.text_bytes,
-    )
+    shape = {"seq_len": seq_len, "vocab_size": vocab_size}
+    rows = commit_row_set(folder, shards, documents=row_set.documents, text_bytes=row_set.text_bytes, **shape)
     return {
         "name": row_set.name,
         "kind": row_set.kind,
         "folder": f"rows/{row_set.name}",
-        "rows": rows["rows"],
-        "tokens": rows["tokens"],
-        "documents": row_set.documents,
-        "text_bytes": row_set.text_bytes,
+        **{name: rows[name] for name in ("rows", "tokens", "documents", "text_bytes")},
         "fill": round(rows["tokens"] / (rows["rows"] * seq_len), 6),
     }

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,12 @@ from lemur_ray.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
 
+_print: Say = partial(print, "[corpus]", flush=True)
 _SAY_EVERY_S = 5.0
 _SHOWN = 5
 """Number of failed parts that an error message names."""
 _DISK_PER_BYTE = 3.0
 """Disk used while building per byte of listed files: cleaned text, tokens and rows."""
-
-
-def _print(line: str) -> None:
-    print(f"[corpus] {line}", flush=True)
 
 
 def build(

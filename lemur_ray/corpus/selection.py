@@ -29,10 +29,10 @@ _SMALLEST_SOURCE_ROWS = 8
 
 @dataclass
 class CleanDocuments:
-    """All cleaned documents in corpus order, as arrays (documents,): size, part, source, and whether each is kept and
-    held out. ``ids``: 16 bytes each, concatenated."""
+    """All cleaned documents in corpus order."""
 
     ids: bytes | bytearray
+    """16 bytes each, concatenated."""
     sizes: np.ndarray
     """(documents,) int64: bytes of UTF-8."""
     part: np.ndarray

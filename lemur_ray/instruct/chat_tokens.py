@@ -3,6 +3,7 @@
 For ChatML, two special tokens may be appended to the vocabulary; the training run then extends the embeddings."""
 
 from collections.abc import Callable
+from functools import partial
 
 from lemur_ray.text.chat_template import TemplateMissing
 from lemur_ray.text.chatml import WITH_BOS
@@ -10,9 +11,7 @@ from lemur_ray.text.special_tokens import CHATML
 from lemur_ray.text.templates.template_files import template_of, template_source, with_template
 from lemur_ray.text.tokenizer import Tokenizer
 
-
-def _print(line: str) -> None:
-    print(line, flush=True)
+_print = partial(print, flush=True)
 
 
 def with_chat_format(tokenizer: Tokenizer, choice: str = "", say: Callable[[str], None] = _print) -> Tokenizer:

@@ -31,10 +31,7 @@ from lemur_ray.storage.published_folder import local_copy, version_of
 from lemur_ray.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
-
-
-def _print(line: str) -> None:
-    print(f"[instruct] {line}", flush=True)
+_print: Say = partial(print, "[instruct]", flush=True)
 
 
 def build_sets(

@@ -12,8 +12,7 @@ from lemur_ray.text.tools_in_words import spell_out
 
 @dataclass(frozen=True)
 class SolvedFilter:
-    """Conditions that a solved episode must meet to become training data: score, share of invalid actions, number of
-    turns, and episodes per task."""
+    """Conditions that a solved episode must meet to become training data."""
 
     min_score: float = 1.0
     """Minimum score of an episode."""

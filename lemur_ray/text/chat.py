@@ -6,7 +6,6 @@ the tokenizer is used."""
 
 import bisect
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,7 @@ from lemur_ray.text.marked_text import Disguise, iter_texts, marked_text
 from lemur_ray.text.templates.template_files import template_of
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tool_results import sort_results_by_call
-from lemur_ray.text.tools_in_words import describe_tools, spell_out_calls, tool_function
+from lemur_ray.text.tools_in_words import arguments_of, describe_tools, spell_out_calls, tool_function
 
 
 def encode_chat(
@@ -112,19 +111,12 @@ def template_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
 def _as_value(message: Message) -> dict[str, Any]:
     value = message.to_json()
     value.pop("weight", None)
-    for call in value.get("tool_calls", ()):
-        call["function"]["arguments"] = _parsed(call["function"]["arguments"])
+    for call, written in zip(message.tool_calls, value.get("tool_calls", ()), strict=True):
+        if (arguments := arguments_of(call)) is not None:
+            written["function"]["arguments"] = arguments
     if message.tool_calls and not message.content:
         del value["content"]
     return value
-
-
-def _parsed(arguments: str) -> Any:
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
-    return value if isinstance(value, Mapping) else arguments
 
 
 def _disguised(chat: Chat, disguise: Disguise) -> Chat:

@@ -27,8 +27,7 @@ _FILL = "fill_token"
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of special tokens by role, None if the vocabulary has none; ``stops``: all that end a reply; ``before``,
-    ``after``: those that the tokenizer adds around a text."""
+    """Ids of special tokens by role, None if the vocabulary has none."""
 
     bos: int | None
     eos: int | None

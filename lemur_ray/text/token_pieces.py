@@ -20,8 +20,7 @@ class DecoderRefused(ValueError):
 
 @dataclass(frozen=True)
 class TokenPieces:
-    """For every token of a vocabulary, the bytes of text that it stands for in the middle of a text (``spelled``) and,
-    if they differ, at its start (``first``). ``cut``, up to ``times`` times, is removed there."""
+    """The bytes of text that every token of a vocabulary stands for."""
 
     spelled: list[bytes]
     """Bytes of every token id, as an index, in the middle of a text."""

@@ -52,8 +52,7 @@ def benchmark_index(files: Iterable[str | Path]) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class NgramIndex:
-    """The 13-grams of benchmarks as sorted ``hashes``, and for each the benchmark that it comes from: ``owners``,
-    indices into ``names``."""
+    """The 13-grams of the benchmarks ``names``, and for each the benchmark that it comes from."""
 
     names: tuple[str, ...]
     hashes: np.ndarray
