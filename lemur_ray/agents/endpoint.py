@@ -25,20 +25,16 @@ class RequestSlots(Protocol):
     def enter(self, patience_s: float, *, again: bool) -> float:
         """Wait for a slot; returns the seconds waited. ``again``: a retry, which goes before new requests. Raises
         EndpointSilent if the endpoint answers no request for ``patience_s`` seconds."""
-        ...
 
     def leave(self, verdict: Verdict, entered_at: float) -> None:
         """Return the slot. ``verdict``: how the request ended ("answered", "refused", "failed"); ``entered_at``: its
         start, in monotonic seconds."""
-        ...
 
     def silence(self) -> Silence:
         """Time without an answer, whether any request was ever answered, and number of requests in flight."""
-        ...
 
     def pressure(self) -> Pressure:
         """Limit of concurrent requests, number of waiting ones, and number of refusals so far."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -334,4 +334,3 @@ class Policy(Protocol):
 
     def reply(self, request: ChatRequest) -> ChatReply:
         """Reply to one request; may take minutes. Raises ContextOverflow, or PolicyUnreachable or a subclass."""
-        ...

@@ -31,11 +31,9 @@ class HeldLease(Protocol):
 
     def is_held(self) -> bool:
         """Whether the lease is still valid. Raises LeasesLost if its keeper does not answer."""
-        ...
 
     def give_back(self) -> None:
         """Release the lease. Safe to call twice. Never raises."""
-        ...
 
 
 class Leases(Protocol):
@@ -45,17 +43,14 @@ class Leases(Protocol):
     def take(self, names: Sequence[str]) -> HeldLease | None:
         """Lock the first free one of ``names``, without waiting; None if all are taken. Raises LeasesLost if the host
         that keeps the leases does not answer."""
-        ...
 
     def note(self, name: str, text: str | None = None) -> str | None:
         """Return the text stored under ``name``, or None; then store ``text`` there unless None. Raises LeasesLost if
         the host that keeps the leases does not answer."""
-        ...
 
     def run(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
         """Run a command on the leases' host, for at most ``limit_s`` seconds. Returns (exit status, end of its output);
         127 if it is not found, 124 after the limit. Raises LeasesLost if that host does not answer."""
-        ...
 
 
 class FileLeases:

@@ -47,10 +47,8 @@ class Rate:
         return self.clustered or wilson(self.count, self.n)
 
     def to_json(self) -> dict[str, Any]:
-        bounds = self.interval
         kind = "wilson" if self.clustered is None else f"wilson, clustered by {self.by}"
-        values = {"count": self.count, "n": self.n, "value": self.value, "low": bounds.low, "high": bounds.high}
-        return {**values, "interval": kind}
+        return {"count": self.count, "n": self.n, "value": self.value, **asdict(self.interval), "interval": kind}
 
 
 def rate_of(episodes: Sequence[Episode], hit: Callable[[Episode], bool]) -> Rate:
@@ -65,6 +63,10 @@ def rate_of(episodes: Sequence[Episode], hit: Callable[[Episode], bool]) -> Rate
 
 def is_solved(episode: Episode) -> bool:
     return episode.outcome is Outcome.SOLVED
+
+
+_RATES = ("success", "success_missing_failed", "retried", "invalid_actions")
+"""Fields of ``Group`` that are rates."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +110,7 @@ class Group:
         return bool(self.cut.get("count") or self.completion_tokens)
 
     def to_json(self) -> dict[str, Any]:
-        rates = {
-            name: getattr(self, name).to_json()
-            for name in ("success", "success_missing_failed", "retried", "invalid_actions")
-        }
-        values = {**asdict(self), **rates}
+        values = {**asdict(self), **{name: getattr(self, name).to_json() for name in _RATES}}
         if not self.outside:
             del values["outside"]
         return values
@@ -153,12 +151,7 @@ class Report:
         values = {**names, "overall": self.overall.to_json(), "categories": [g.to_json() for g in self.categories]}
         if self.macro is not None:
             value, bounds = self.macro
-            values["macro"] = {
-                "value": value,
-                "low": bounds.low,
-                "high": bounds.high,
-                "interval": "stratified bootstrap",
-            }
+            values["macro"] = {"value": value, **asdict(bounds), "interval": "stratified bootstrap"}
         return values
 
 
@@ -270,18 +263,17 @@ def _solved_by_task(episodes: Iterable[Episode]) -> dict[str, list[bool]]:
 
 def to_csv(reports: Iterable[Report]) -> str:
     """CSV text: a header, one line per report and category ("all" first); an absent value is an empty cell."""
-    rates = ("success", "success_missing_failed", "retried", "invalid_actions")
     plain = ["mean_score", "mean_score_missing_0", "mean_turns", "mean_turns_solved"]
     plain += ["prompt_tokens", "completion_tokens", "wall_s"]
     header = ["benchmark", "policy", "recipe", "category", "n", "tasks", "scored", "solved", "missing"]
-    header += [f"{rate}{part}" for rate in rates for part in ("", "_n", "_low", "_high")] + plain
+    header += [f"{rate}{part}" for rate in _RATES for part in ("", "_n", "_low", "_high")] + plain
     rows: list[list[object]] = []
     for report in reports:
         for group in (report.overall, *report.categories):
             missing = " ".join(f"{blame}:{count}" for blame, count in group.missing.items())
             row: list[object] = [printable(s) for s in (report.benchmark, report.policy, report.recipe, group.name)]
             row += [group.n, group.tasks, group.scored, group.solved, missing]
-            for name in rates:
+            for name in _RATES:
                 rate: Rate = getattr(group, name)
                 row += [rate.value, rate.n, rate.interval.low, rate.interval.high]
             rows.append(row + [getattr(group, name) for name in plain])

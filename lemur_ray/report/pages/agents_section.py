@@ -139,38 +139,23 @@ def _models(results: Results) -> frozenset[int]:
 
 
 def _numbers(results: Results) -> Markup:
-    several, models = (
-        any(r.report.macro for r in results),
-        any(r.report.overall.has_replies_of_a_model for r in results),
-    )
-    header = ["policy", "episodes", "solved of scored [95 %]", *(["mean of kinds [95 %]"] if several else [])]
-    header += [
-        *(["cut replies"] if models else []),
-        "mean score",
-        "invalid actions",
-        "turns when solved",
-        "retried",
-        "tokens in / out",
-    ]
-    rows = []
+    several = any(r.report.macro for r in results)
+    models = any(r.report.overall.has_replies_of_a_model for r in results)
+    short, rows = figures.short, []
     for r in results:
         g = r.report.overall
-        tokens = f"{figures.short(g.prompt_tokens, 3)} / {figures.short(g.completion_tokens, 3)}"
-        rows.append(
-            [
-                noted(r.name, "; ".join(r.about.here)),
-                g.n,
-                numeric(rate_text(g.success)),
-                *([_macro_average(r)] if several else []),
-                *([numeric(cut_text(g))] if models else []),
-                None if g.mean_score is None else numeric(f"{g.mean_score:.3f}"),
-                macro("parts", "followed")(percent(g.invalid_actions.value), f"of {g.invalid_actions.n:,}"),
-                None if g.mean_turns_solved is None else numeric(f"{g.mean_turns_solved:.1f}"),
-                numeric(f"{g.retried.count}/{g.retried.n}"),
-                numeric(tokens),
-            ]
-        )
-    return table(header, rows, _models(results))
+        row = {"policy": noted(r.name, "; ".join(r.about.here)), "episodes": g.n}
+        row["solved of scored [95 %]"] = numeric(rate_text(g.success))
+        row |= {"mean of kinds [95 %]": _macro_average(r)} if several else {}
+        row |= {"cut replies": numeric(cut_text(g))} if models else {}
+        row["mean score"] = None if g.mean_score is None else numeric(f"{g.mean_score:.3f}")
+        invalid = g.invalid_actions
+        row["invalid actions"] = macro("parts", "followed")(percent(invalid.value), f"of {invalid.n:,}")
+        row["turns when solved"] = None if g.mean_turns_solved is None else numeric(f"{g.mean_turns_solved:.1f}")
+        row["retried"] = numeric(f"{g.retried.count}/{g.retried.n}")
+        row["tokens in / out"] = numeric(f"{short(g.prompt_tokens, 3)} / {short(g.completion_tokens, 3)}")
+        rows.append(row)
+    return table([*rows[0]], [[*row.values()] for row in rows], _models(results))
 
 
 def _floor(results: Results) -> Markup:
@@ -199,11 +184,7 @@ def _macro_average(result: PolicyResult) -> Markup | None:
 def _external_calls(results: Results) -> Markup:
     """Calls of environments to other services; empty if there were none."""
     rows = [
-        [
-            r.name,
-            name.replace("_", " "),
-            *(numeric(figures.short(counts.get(count, 0), 3)) for count in _EXTERNAL_CALLS),
-        ]
+        [r.name, name.replace("_", " "), *(numeric(figures.short(counts.get(c, 0), 3)) for c in _EXTERNAL_CALLS)]
         for r in results
         for name, counts in r.report.overall.outside.items()
     ]
@@ -250,13 +231,11 @@ def _p_value(value: float | None) -> Markup | None:
 
 
 def _earlier(earlier: Results) -> Markup:
-    rows = [
-        [r.report.policy, r.report.recipe[:6], r.report.overall.n, numeric(rate_text(r.report.overall.success))]
-        for r in earlier
-    ]
-    return (
-        table(["policy and version", "settings", "episodes", "solved of scored [95 %]"], rows) if rows else Markup("")
-    )
+    if not earlier:
+        return Markup("")
+    named = [(r.report.policy, r.report.recipe[:6], r.report.overall) for r in earlier]
+    rows = [[policy, recipe, overall.n, numeric(rate_text(overall.success))] for policy, recipe, overall in named]
+    return table(["policy and version", "settings", "episodes", "solved of scored [95 %]"], rows)
 
 
 def _by_turn(results: Results, colours: Sequence[int | None]) -> Markup:
@@ -291,9 +270,8 @@ def _published(results: Results) -> Mapping[str, object] | None:
     column, protocol = COLUMNS[of_column[0].about.column], of_column[0].about.other_protocol
     ours = [r for r in of_column if not r.is_baseline]
     rows = [[r.name, numeric(rate_text(r.report.overall.success)), _departures(r)] for r in ours]
-    rows += [
-        [model, numeric(f"{value:.2f} %"), f"{column.table}, n = {column.n}"] for model, value in column.values.items()
-    ]
+    where = f"{column.table}, n = {column.n}"
+    rows += [[model, numeric(f"{value:.2f} %"), where] for model, value in column.values.items()]
     note = (
         f"{column.setting}. "
         + (f"Another protocol than here: {protocol}. " if protocol else "")

@@ -43,18 +43,14 @@ from lemur_ray.report.statistics import Interval, mcnemar, mean_of_macros, strat
 from lemur_ray.report.strata import Stratum, solved_or_not, strata_of, units_of
 from lemur_ray.report.tables import Rate, compare, is_solved, rate_of
 
-_TABLES: Mapping[str, Sequence[str]] = {
-    "Table 3": [column.column for column in COLUMNS.values() if column.table == "Table 3"],
-    "Table 4": REASONING,
-    "Table 5": [*CODE, "IC-Bash", "IC-SQL", "RoboCodeGen"],
-    "Table 7": ["IC-CTF", "WebArena", *DECISION],
+_TABLE_3 = [column.column for column in COLUMNS.values() if column.table == "Table 3"]
+_TABLES: Mapping[str, tuple[str, Sequence[str]]] = {
+    "Table 3": ("language and code", _TABLE_3),
+    "Table 4": ("augmenting with tools", REASONING),
+    "Table 5": ("self-debugging with the environment's feedback", [*CODE, "IC-Bash", "IC-SQL", "RoboCodeGen"]),
+    "Table 7": ("exploring environments that show themselves in part", ["IC-CTF", "WebArena", *DECISION]),
 }
-_TITLES = {
-    "Table 3": "language and code",
-    "Table 4": "augmenting with tools",
-    "Table 5": "self-debugging with the environment's feedback",
-    "Table 7": "exploring environments that show themselves in part",
-}
+"""Title and columns of the tables whose cells are success rates."""
 _HARDNESS = ("easy", "medium", "hard", "extra")
 _MINT_TURNS = 5
 _FIGURE_4_NOTE = (
@@ -76,13 +72,14 @@ def section(runs: Sequence[PaperRun]) -> Markup:
     """HTML of all tables and figures of the paper in which these runs have a cell; empty if there is none."""
     rows = rows_of(runs)
     feedback = _feedback(rows)
-    parts = [_success(name, columns, rows) for name, columns in _TABLES.items()]
+    parts = [_success(name, rows) for name in _TABLES]
     parts += [feedback, _errors(rows), _hardness(rows), _by_turn(rows), *_both_ways(runs), _graders(rows)]
     shown = [part for part in parts if part]
     return render("paper", parts=shown, notes=warning(NOTES if feedback else ())) if shown else Markup("")
 
 
-def _success(name: str, columns: Sequence[str], rows: Sequence[Row]) -> _Part | None:
+def _success(name: str, rows: Sequence[Row]) -> _Part | None:
+    title, columns = _TABLES[name]
     ours = [row for row in rows if any(row.of_column(column) for column in columns)]
     if not ours:
         return None
@@ -103,7 +100,7 @@ def _success(name: str, columns: Sequence[str], rows: Sequence[Row]) -> _Part | 
     notes = [COLUMNS[c].note for c in columns if COLUMNS[c].note and any(row.of_column(c) for row in ours)]
     content = table(["model", *columns, *filter(None, [average])], lines, frozenset(range(len(ours))), MANY)
     note = " ".join(text.rstrip(".") + "." for text in [*whole, *notes])
-    return _Part(f"{name}: {_TITLES[name]}", [content], note)
+    return _Part(f"{name}: {title}", [content], note)
 
 
 def _every_way(column: Published, row: Row) -> Markup | None:
@@ -156,17 +153,14 @@ def _feedback(rows: Sequence[Row]) -> _Part | None:
     for row in rows:
         sums = [_pooled(part, group) for part in (row.before or row.plain, row.taught) for group in groups]
         if any(sums[3:]):
-            before, after = (
-                None if pooled is None else _rate(pooled, is_solved).value for pooled in (sums[2], sums[5])
-            )
+            before, after = (_rate(pooled, is_solved).value if pooled else None for pooled in (sums[2], sums[5]))
             gain = None if before is None or after is None else 100 * (after - before)
             name = _name_cell(row, REASONING + CODE, taught=True)
             lines.append([name, *map(_solved, sums), None if gain is None else numeric(f"{gain:+.2f}")])
     printed = [
         [
             one.model,
-            *map(_printed, one.without),
-            *map(_printed, one.with_feedback or (None, None, None)),
+            *map(_printed, (*one.without, *(one.with_feedback or [None] * 3))),
             None if one.gain is None else numeric(f"{one.gain:+.2f}"),
         ]
         for one in TABLE_6
@@ -189,13 +183,11 @@ def _beside_printed(
 
 def _errors(rows: Sequence[Row]) -> _Part | None:
     """Table 9: of all episodes of M-MATH, those that failed and saw a traceback, or had an invalid action."""
+    failures = [_failed_with(sign) for sign in (saw_traceback, had_invalid_action)]
     lines = [
-        [
-            _name_cell(row, ["M-MATH"]),
-            *(_cell(math, _failed_with(sign)) for sign in (saw_traceback, had_invalid_action)),
-        ]
+        [_name_cell(row, ["M-MATH"]), *(_solved(row.plain["M-MATH"], failed) for failed in failures)]
         for row in rows
-        if (math := row.plain.get("M-MATH"))
+        if row.plain.get("M-MATH")
     ]
     printed = [[model, *map(_printed, TABLE_9[model])] for model in MODELS if model in TABLE_9]
     header = ["model", "failed with a traceback", "failed with an invalid action"]
@@ -225,17 +217,14 @@ def _by_turn(rows: Sequence[Row]) -> _Part | None:
     """Figure 3: share of MINT's tasks solved within so many turns, one drawing for each set of pooled subsets."""
     by_subsets: dict[tuple[str, ...], list[tuple[str, list[Episode]]]] = {}
     for row in rows:
-        for runs, suffix in ((row.plain, ""), (row.taught, f", taught by {row.teacher}")):
+        for runs, suffix in ((row.plain, ""), (row.taught, _taught_by(row))):
             subsets = tuple(subset for subset in GROUPS["all"] if subset in runs)
             if pooled := _pooled(runs, subsets):
                 by_subsets.setdefault(subsets, []).append((row.name + suffix, pooled))
     points, content = range(1, _MINT_TURNS + 1), []
     for subsets, series in sorted(by_subsets.items(), key=lambda item: -len(item[0])):
         rates = {name: [_rate(pooled, _solved_within(k)) for k in points] for name, pooled in series}
-        lines = {
-            name: [(k, 100 * (rate.value or 0.0)) for k, rate in zip(points, by, strict=True)]
-            for name, by in rates.items()
-        }
+        lines = {name: [(k, 100 * (rate.value or 0.0)) for k, rate in enumerate(by, 1)] for name, by in rates.items()}
         which = "all eight subsets" if len(subsets) == len(GROUPS["all"]) else ", ".join(subsets)
         header = [f"solved within, pooled over {which}", *(f"{k} turn{'s' * (k > 1)}" for k in points)]
         content.append(figures.curves(lines, x_label="turn", y_label="solved, %", window=1, digits=1))
@@ -276,11 +265,7 @@ def _graders(rows: Sequence[Row]) -> _Part | None:
     every = [
         (f"{row.name}, {run[0].key.benchmark}{taught}", run)
         for row in rows
-        for runs, taught in (
-            (row.plain, ""),
-            *((of, "") for of in row.ways.values()),
-            (row.taught, f", taught by {row.teacher}"),
-        )
+        for runs, taught in (*((of, "") for of in (row.plain, *row.ways.values())), (row.taught, _taught_by(row)))
         for _, run in sorted(runs.items())
     ]
     names = sorted({name for _, run in every for e in run for name in e.scores})
@@ -289,16 +274,18 @@ def _graders(rows: Sequence[Row]) -> _Part | None:
         graded = [e for e in run if e.outcome.scored and e.scores]
         if not graded or len(names) < 2:
             continue
-        verdicts = {
-            name: {(e.key.task, e.key.epoch) for e in graded if e.scores.get(name, 0.0) >= 1.0} for name in names
-        }
-        first, *others = verdicts.values()
+        solved = [_solved_by(name) for name in names]
+        first, *others = ({(e.key.task, e.key.epoch) for e in graded if hit(e)} for hit in solved)
         disputed = sorted({task for task, _ in first.union(*others) - first.intersection(*others)})
         shown = ", ".join(disputed[:8]) + (", ..." if len(disputed) > 8 else "")
-        rates = [numeric(rate_text(rate_of(graded, _solved_by(name)))) for name in names]
+        rates = [numeric(rate_text(rate_of(graded, hit))) for hit in solved]
         lines.append([title, *rates, len(disputed), shown or None])
     header = ["model and benchmark", *names, "tasks with different verdicts", "which"]
     return _Part("Where the graders disagree", [table(header, lines, kind=MANY)]) if lines else None
+
+
+def _taught_by(row: Row) -> str:
+    return f", taught by {row.teacher}"
 
 
 def _solved_by(grader: str) -> Callable[[Episode], bool]:
@@ -317,12 +304,8 @@ def _rate(episodes: Sequence[Episode], hit: Callable[[Episode], bool]) -> Rate:
     return rate_of([e for e in episodes if e.outcome.scored], hit)
 
 
-def _solved(episodes: Sequence[Episode] | None) -> Markup | None:
-    return None if episodes is None else _cell(episodes, is_solved)
-
-
-def _cell(episodes: Sequence[Episode], hit: Callable[[Episode], bool]) -> Markup | None:
-    return _rate_cell(_rate(episodes, hit))
+def _solved(episodes: Sequence[Episode] | None, hit: Callable[[Episode], bool] = is_solved) -> Markup | None:
+    return None if episodes is None else _rate_cell(_rate(episodes, hit))
 
 
 def _rate_cell(rate: Rate) -> Markup | None:
