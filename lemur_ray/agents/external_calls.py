@@ -10,7 +10,7 @@ text is at fault (``ContentRefused``) and not the endpoint."""
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -97,20 +97,19 @@ def use_meter(meter: CallMeter) -> Iterator[None]:
         _threads.meter = before
 
 
-@contextmanager
-def external_call(name: str) -> Iterator[Count]:
+def _meter() -> CallMeter:
+    return getattr(_threads, "meter", None) or CallMeter()
+
+
+def external_call(name: str) -> AbstractContextManager[Count]:
     """Context manager for a call to the external service ``name``, timed and counted by the thread's meter, if any.
     Yields a function whose keywords are numbers to add to the service's counts (``count(tokens=12)``)."""
-    meter = getattr(_threads, "meter", None) or CallMeter()
-    with meter.asking(name) as count:
-        yield count
+    return _meter().asking(name)
 
 
-@contextmanager
-def excluded_wait() -> Iterator[None]:
+def excluded_wait() -> AbstractContextManager[None]:
     """Context manager for a wait (for a request slot) that the deadline of the environment's call does not count."""
-    with (getattr(_threads, "meter", None) or CallMeter()).waiting():
-        yield
+    return _meter().waiting()
 
 
 _WELL = ChatRequest((Message("user", "Are you there? Answer with one word."),), Sampling(max_tokens=16))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lemur_ray.agents.messages import Message
+from lemur_ray.agents.openai_wire import cut
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.host.renamed_names import renamed_names
 from lemur_ray.text.tools_in_words import describe_tools, tool_function
@@ -34,6 +35,8 @@ STRICT, FLEXIBLE, RELEASED = "strict", "flexible", "released"
 it; the reading of the script released with Lemur."""
 
 Grade = Callable[[str, Mapping[str, Any]], Graded]
+cut_at = cut
+"""``cut_at(reply, stops)``: the reply up to the first of the stop strings in it."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +111,6 @@ def _json(messages: Sequence[Message]) -> list[dict[str, str]]:
 def continues_prompt(options: Mapping[str, Any]) -> bool:
     """Whether the model continues a text (``raw``) or a begun reply (``prefill``), by a ``question``'s options."""
     return bool(options.get("raw") or options.get("prefill"))
-
-
-def cut_at(reply: str, stops: Sequence[str]) -> str:
-    """``reply`` up to the first stop string in it; all of it if there is none."""
-    places = [place for stop in stops if stop and (place := reply.find(stop)) >= 0]
-    return reply[: min(places)] if places else reply
 
 
 def by_category(

@@ -87,9 +87,7 @@ def _is_right(config: EvalConfig[Any], report: Print) -> bool:
     episodes = play_golds(config, benchmark)
     wrong = list(failure_lines(episodes))
     leaking = [*leak_lines(episodes)]
-    for line in leaking:
-        report(line)
-    for line in wrong:
+    for line in (*leaking, *wrong):
         report(line)
     report(f"{config.benchmark}: {len(episodes)} golds, {len(episodes) - len(wrong)} score 1")
     return not wrong and not leaking

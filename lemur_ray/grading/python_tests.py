@@ -7,6 +7,7 @@ programs equal those of one shared interpreter, as in mint-bench 3f7f12c (HumanE
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +23,9 @@ SLACK_S = 5.0
 """Additional seconds for the start of the process and the exchange with it."""
 HASH_SEED = "0"
 """PYTHONHASHSEED of graded programs: the order of sets of strings decides some verdicts."""
-_PATIENCE_S = 60.0
-"""Extra wall seconds on an overloaded machine. A solution that then has had less than its processor time, and was ready
-to run most of the rest, was starved."""
-_ENVIRONMENT = {"PYTHONHASHSEED": HASH_SEED}
+_PROCESS: dict[str, Any] = {"patience_s": 60.0, "env": {"PYTHONHASHSEED": HASH_SEED}}
+"""Options of both processes. ``patience_s``: extra wall seconds on an overloaded machine. A solution that then has had
+less than its processor time, and was ready to run most of the rest, was starved."""
 _TESTER_S = 10.0
 """Seconds for all tests of one solution, whose values may be hostile: an endless ``range``, a number that takes an hour
 to print."""
@@ -68,50 +68,32 @@ def run_each(
     seconds of the solution for all. The other arguments and the errors are those of ``run_tests``."""
     names = [names_used(test, setup) for test in tests]
     runs: list[TestRun] = []
-    process: SolutionProcess | None = None
-    tester: Program | None = None
-    until_cpu_s = time.thread_time() + _HARNESS_S
-    try:
-        wall_s = PATIENCE * time_s
-        process = SolutionProcess(
-            of_solution,
-            solution,
-            time_s=wall_s,
-            total_s=wall_s + SLACK_S,
-            patience_s=_PATIENCE_S,
-            allowed_cpu_s=time_s,
-            env=_ENVIRONMENT,
-        )
-        fault = _fault(process, process.loaded, time_s)
-        if not fault:
-            tester = Program(
-                of_tests,
-                "tester",
-                time_s=_TESTER_S,
-                total_s=_TESTER_S,
-                patience_s=_PATIENCE_S,
-                allowed_cpu_s=_TESTER_S,
-                env=_ENVIRONMENT,
+    until_cpu_s, wall_s = time.thread_time() + _HARNESS_S, PATIENCE * time_s
+    with ExitStack() as stack:
+        try:
+            process = SolutionProcess(
+                of_solution, solution, time_s=wall_s, total_s=wall_s + SLACK_S, allowed_cpu_s=time_s, **_PROCESS
             )
-        for test, used in zip(tests, names, strict=True):
-            defined = process.ask({"names": used.asked})
-            run = fault or _fault(process, defined, time_s)
-            if run is None and tester is not None:
-                values = requested_values(defined.value, used.asked)
-                order: dict[str, Any] = {"tests": test, "setup": setup}
-                order |= {"defined": {name: value for name, value in values.items() if name in used.of_solution}}
-                order |= {"modules": {name: of for name, of in used.modules.items() if name in values}}
-                run = _run_test(process, tester, order, time_s, until_cpu_s)
-            runs.append(run or TestRun(False, note="the tests ended"))
-    except SandboxDestroyed as error:
-        if error.blame != "policy":
-            raise
-        runs += [TestRun(False, note=str(error))] * (len(tests) - len(runs))
-    finally:
-        if process is not None:
-            process.close()
-        if tester is not None:
-            tester.close()
+            stack.callback(process.close)
+            if fault := _fault(process, process.loaded, time_s):
+                return [fault] * len(tests)
+            tester = Program(
+                of_tests, "tester", time_s=_TESTER_S, total_s=_TESTER_S, allowed_cpu_s=_TESTER_S, **_PROCESS
+            )
+            stack.callback(tester.close)
+            for test, used in zip(tests, names, strict=True):
+                defined = process.ask({"names": used.asked})
+                if (run := _fault(process, defined, time_s)) is None:
+                    values = requested_values(defined.value, used.asked)
+                    order: dict[str, Any] = {"tests": test, "setup": setup}
+                    order |= {"defined": {name: value for name, value in values.items() if name in used.of_solution}}
+                    order |= {"modules": {name: of for name, of in used.modules.items() if name in values}}
+                    run = _run_test(process, tester, order, time_s, until_cpu_s)
+                runs.append(run)
+        except SandboxDestroyed as error:
+            if error.blame != "policy":
+                raise
+            runs += [TestRun(False, note=str(error))] * (len(tests) - len(runs))
     return runs
 
 

@@ -148,7 +148,8 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         names = {"benchmark": self.benchmark, "policy": self.policy, "recipe": self.recipe}
-        values = {**names, "overall": self.overall.to_json(), "categories": [g.to_json() for g in self.categories]}
+        values: dict[str, Any] = {**names, "overall": self.overall.to_json()}
+        values["categories"] = [g.to_json() for g in self.categories]
         if self.macro is not None:
             value, bounds = self.macro
             values["macro"] = {"value": value, **asdict(bounds), "interval": "stratified bootstrap"}

@@ -49,16 +49,8 @@ def write_suite(
         **_sums(numbers, progress),
         "to_come": {"seconds": remaining.seconds, "cost": remaining.cost},
     }
-    header = [
-        "benchmark",
-        "the paper's column",
-        "episodes scored",
-        "solved",
-        "cut replies",
-        "departures",
-        "seconds",
-        "cost",
-    ]
+    header = ["benchmark", "the paper's column", "episodes scored", "solved", "cut replies", "departures"]
+    header += ["seconds", "cost"]
     beside = paper_section.section([run for run in runs if run])
     title = f"Suite {name}"
     body = [

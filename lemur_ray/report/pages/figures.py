@@ -74,11 +74,8 @@ def thin(points: Sequence[tuple[float, float]], most: int = 300) -> list[tuple[f
 def smooth(points: Sequence[tuple[float, float]], window: int) -> list[tuple[float, float]]:
     """Replace each y of (x, y) points by the mean over ``window`` points around it, fewer at the ends."""
     half = window // 2
-    out = []
-    for i, (x, _) in enumerate(points):
-        near = points[max(0, i - half) : i + half + 1]
-        out.append((x, sum(y for _, y in near) / len(near)))
-    return out
+    runs = (points[max(0, i - half) : i + half + 1] for i in range(len(points)))
+    return [(x, sum(y for _, y in run) / len(run)) for (x, _), run in zip(points, runs, strict=True)]
 
 
 def curves(
@@ -212,10 +209,9 @@ def shares(rows: Sequence[tuple[str, Mapping[str, float]]], *, label: str) -> Ma
             length = share * (width - left)
             if length <= 0:
                 continue
-            i = names.index(part)
             hint = f"<title>{inline(f'{name}: {part} {share:.2%}')}</title>"
             out.append(
-                f'<rect class="k{i % NUM_COLOURS}" x="{x:.1f}" y="{y}" height="{bar}" rx="3" '
+                f'<rect class="{_colour_class(names.index(part))}" x="{x:.1f}" y="{y}" height="{bar}" rx="3" '
                 f'width="{max(length - 1.5, 0.5):.1f}">'
                 f"{hint}</rect>"
             )

@@ -1,5 +1,10 @@
-"""CPUs and memory that an actor requests from Ray: sums over its episodes, so that an autoscaler adds enough."""
+"""CPUs and memory that an actor requests from Ray, and whether the cluster has an autoscaler. Does not import Ray.
 
+A request is the sum over the actor's episodes, so that an autoscaler adds enough. Every head runs a monitor that
+publishes a status. On a head that was started by hand, the monitor invents a node type for each node. A version 2
+autoscaler lists the types of the nodes that it launched."""
+
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +12,8 @@ from lemur_ray.benchmarks.resource_request import PROCESS, Resources
 
 MINIMAL = Resources(PROCESS.cpus, 0)
 """Request of an actor on a single host without autoscaling: all actors share it, whatever their episodes need."""
+_BY_HAND = "node_"
+"""Prefix of the invented node types, of nodes that no autoscaler launched (Ray 2.60)."""
 
 
 def actor_resources(
@@ -34,3 +41,20 @@ def actor_resources(
         max(float(has["CPU"]) for has in hosts.values()), max(int(has.get("memory", 0)) for has in hosts.values())
     )
     return needs.minimum(largest)
+
+
+def autoscales_v1(status: bytes | None) -> bool:
+    """Whether a version 1 autoscaler launched a node. ``status``: JSON in the head's key-value store, or None."""
+    try:
+        value: Any = json.loads(status or b"{}")
+    except ValueError:
+        return False
+    report = value.get("autoscaler_report") if isinstance(value, dict) else None
+    active = report.get("active_nodes") if isinstance(report, dict) else None
+    return any(not kind.startswith(_BY_HAND) for kind in active or {})
+
+
+def autoscales_v2(status: Any) -> bool:
+    """Whether a version 2 autoscaler launched a node. ``status``: the head's ``GetClusterStatusReply``."""
+    named = any(node.ray_node_type_name for node in status.cluster_resource_state.node_states)
+    return named and status.autoscaling_state.autoscaler_state_version > 0

@@ -24,8 +24,7 @@ from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome, Task
 from lemur_ray.benchmarks.resource_request import Resources
 from lemur_ray.rollout.actors.actor import ActorEvent, ActorLost, ActorStarted, EpisodeEnded
-from lemur_ray.rollout.actors.actor_resources import MINIMAL, actor_resources
-from lemur_ray.rollout.actors.autoscaling import autoscales_v1, autoscales_v2
+from lemur_ray.rollout.actors.actor_resources import MINIMAL, actor_resources, autoscales_v1, autoscales_v2
 from lemur_ray.rollout.actors.pool import ActorPool, PoolLimits
 from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 from lemur_ray.rollout.threads import EpisodeThreads

@@ -9,8 +9,7 @@ from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply  # type: ign
 
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.benchmarks.resource_request import BROWSER, COMMANDS, MIB, PROCESS, PROGRAMS, TEXT, Resources
-from lemur_ray.rollout.actors.actor_resources import MINIMAL, actor_resources
-from lemur_ray.rollout.actors.autoscaling import autoscales_v1, autoscales_v2
+from lemur_ray.rollout.actors.actor_resources import MINIMAL, actor_resources, autoscales_v1, autoscales_v2
 from lemur_ray.rollout.actors.on_ray import cluster_grows
 
 GIB = 1024 * MIB
