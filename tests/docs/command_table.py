@@ -1,6 +1,7 @@
 """How every command of the pages is run by a test, or what it needs that no test has.
 
-A rule is a regular expression over ``PAGE: COMMAND``, and one of:
+The commands are all lines of the pages' blocks of bash, programs of others included. A rule is a regular expression
+over ``PAGE: COMMAND``, and one of:
 
 - ``Run``: tests/docs/test_commands_run.py runs the command in its process on small data, with further flags;
 - ``By``: another test runs this command, or the same job with other values;
@@ -49,6 +50,23 @@ PLAYED_IN_BUCKETS = By("e2e/test_evaluations_in_buckets.py::test_a_suite_in_a_bu
 NAMED_BENCHMARKS = r"--benchmark (bfcl|gsm8k|humaneval|livecodebench|mmlu|mmlu_pro|tau_bench/\w+) "
 
 RULES: tuple[tuple[str, Run | By | Needs], ...] = (
+    # Programs of others
+    (r": git clone ", Needs("the address of the repository")),
+    (r": curl ", Needs("a server that runs; tests/serve/http sends such requests")),
+    (r": touch ", By("train/run/test_profiler.py::test_a_trace_is_written_for_the_steps")),
+    (r": (apt-get|dockerd) ", Needs("root and Debian's packages; doctor.py names what is missing")),
+    (r": ray start ", By("hosts/test_jobs_on_hosts.py::test_the_doctor_asks_every_host")),
+    (
+        r": (sed .*\| )?kubectl ",
+        Needs("Kubernetes with KubeRay; tests/cluster checks every manifest"),
+    ),
+    (r": sudo cluster/images/build\.sh ", Needs("root and minutes; cluster/test_image.py runs the image as pods do")),
+    (
+        r": harbor ",
+        Needs("the package harbor and a registry; envs/foreign/test_harbor_folders.py reads folders"),
+    ),
+    (r": lm_eval ", By("serve/http/test_evaluation_clients.py::test_lm_eval_scores_every_item")),
+    (r" inspect eval ", By("serve/http/test_evaluation_clients.py::test_inspect_runs_evaluations")),
     # The project itself
     (r": make (demo|sites|gpu-compiler)", Needs("20 minutes, or gigabytes of packages; tests run the demo's stages")),
     (r": make (dev|check|test)| -m pytest ", Needs("the tests themselves; .ci/run is these commands")),
@@ -81,6 +99,8 @@ RULES: tuple[tuple[str, Run | By | Needs], ...] = (
     (r"serve\.py ", By("serve/on_ray/test_serve_group.py::test_two_hosts_of_a_slice_answer_like_one")),
     (r"view\.py ", Run("--port 0", says="until Ctrl-C")),
     # Plans of absent devices
+    (r"plan_pod\.py .*h100:", By("train/aot/test_gpu_plans.py::test_the_recipes_for_eight_gpus_fit")),
+    (r"plan_serving\.py .*--gpu ", By("serve/compute/planning/test_pod_plans.py::test_eight_gpus_hold_it")),
     (r"plan_pod\.py .*--describe|plan_serving\.py lemur-70b-chat$", Run()),
     (r"plan_pod\.py ", By("train/aot/test_large_plans.py::test_the_run_of_the_paper_fits_its_pod")),
     (r"plan_serving\.py .*--slice", By("serve/compute/planning/test_pod_plans.py::test_a_slice_of_16_chips")),

@@ -36,10 +36,13 @@ PAGES = (
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {
-    "curl", "docker", "gcloud", "kubectl", "ln", "mkdir", "npx", "ray", "set", "tensorboard", "touch", "wandb", "xprof",
-}  # fmt: skip
-"""Programs of others, whose flags are theirs."""
-
+    *("apt-get", "cd", "curl", "docker", "dockerd", "gcloud", "git", "harbor", "inspect", "kubectl", "ln", "lm_eval"),
+    *("mkdir", "npx", "ray", "sed", "set", "systemctl", "tensorboard", "touch", "wandb", "xprof"),
+}
+"""Programs of others, whose flags are theirs; ``command_table`` says what their commands need."""
+OURS = re.compile(r"([A-Z_]+=\S*\s+)*(sudo\s+)?(\S*/)?(python3?|lemur|ray job submit|make|pip|\./|bash|cluster/\S+)\s")
+"""How a command of this project begins, where prose and output stand beside commands."""
+OUR_FOLDERS = ("cluster/", "docs/", "envs/", "examples/", "jobs/", "tests/")
 
 PLAIN_HELP = {"doctor", "index_wikipedia"}
 """Jobs whose help has no second page."""
@@ -50,7 +53,8 @@ class Parsed(BaseException):
 
 
 def commands(page: Path) -> Iterator[tuple[int, str]]:
-    """(line, command) of every shell block that is no output; continued lines are joined, comments dropped."""
+    """(line, command) of every line of a block of bash, and of each of our commands in a block without a language,
+    which may be output; continued lines are joined."""
     text = page.read_text(encoding="utf-8")
     for block in FENCE.finditer(text):
         first = text.count("\n", 0, block.start(2)) + 1
@@ -60,17 +64,23 @@ def commands(page: Path) -> Iterator[tuple[int, str]]:
             joined += line.removesuffix("\\")
             if line.endswith("\\"):
                 continue
-            yield first + number, joined.strip()
+            if block.group(1) or OURS.match(joined.strip()):
+                yield first + number, joined.strip()
             joined = ""
 
 
 def programs(command: str) -> Iterator[list[str]]:
-    """Words of each program of a command line, without assignments, redirections and what a comment says."""
+    """Words of each program of a command line, without assignments, redirections and what a comment says. A line that
+    only sets a variable to the output of a program has none."""
+    if re.fullmatch(r"[A-Z_]+=\$\(.*\)", command):
+        return
     words = shlex.split(re.sub(r"(^|\s)#.*", "", command))  # shlex would also end a word at a # inside it
     part: list[str] = []
     for word in [*words, ";"]:
         if word in (";", "&&", "|", "&", "||"):
             while part and re.fullmatch(r"[A-Z_]+=.*", part[0]):
+                part = part[1:]
+            if part[:1] == ["sudo"]:
                 part = part[1:]
             if part and part[0] not in ("export", ".", "#"):
                 yield part
@@ -80,7 +90,7 @@ def programs(command: str) -> Iterator[list[str]]:
 
 
 def in_notebook(path: Path) -> Iterator[tuple[int, str]]:
-    """(number of the cell, command) of every line of its shell cells; continued lines are joined."""
+    """(number of the cell, command) of every line of its cells of bash; continued lines are joined."""
     for number, cell in enumerate(json.loads(path.read_text())["cells"]):
         first, _, text = "".join(cell["source"]).partition("\n")
         if first == "%%bash":
@@ -88,10 +98,11 @@ def in_notebook(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def in_docstring(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, command) of the docstring of a script; a line that is indented or begins with python is a command."""
+    """(line, command) of each of our commands in the docstring of a script, where it is a line of its own."""
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
     for number, line in enumerate(re.sub(r"\\\n\s*", "", text).split("\n"), 1):
-        yield number, re.sub(r"\[.+?\]|\.\.\.|\.$", "", line.strip())
+        if OURS.match(line.strip()):
+            yield number, re.sub(r"\[.+?\]|\.\.\.|\.$", "", line.strip())
 
 
 SHOWN = (
@@ -101,10 +112,7 @@ SHOWN = (
     *((path, in_docstring) for path in sorted((ROOT / "jobs").glob("[a-z]*.py"))),
 )
 COMMANDS_SHOWN = [
-    (path, line, command)
-    for path, reader in SHOWN
-    for line, command in reader(path)
-    if re.match(r"([A-Z_]+=\S* )*(python3?|lemur|ray job submit|make|pip|\./|bash|cluster/) ", command)
+    (path, line, command) for path, reader in SHOWN for line, command in reader(path) if any(programs(command))
 ]
 CASES = [
     pytest.param(words, id=f"{path.name}:{line}")
@@ -119,6 +127,9 @@ def test_a_command_of_a_page_is_one_that_its_program_takes(words: list[str], mon
         assert "--" in words, "a submission names its command after --"
         words = words[words.index("--") + 1 :]
     program, *rest = words
+    program = re.sub(r"^(?!PREFIX)\S*/(python3?|pip)$", r"\1", program)  # of an environment
+    for word in rest:
+        assert not word.startswith(OUR_FOLDERS) or (ROOT / word).exists(), f"{word} is not there"
     if program == "lemur" and rest[0] in COMMANDS:
         program, rest = "python", [f"jobs/{COMMANDS[rest[0]][0]}.py", *rest[1:]]
     if program.startswith("python") and rest and rest[0].endswith(".py"):

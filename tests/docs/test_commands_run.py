@@ -130,6 +130,7 @@ def filled_in(words: list[str], endpoint: str, home: Path, data: Path) -> list[s
         r"(^|:)/(data|path/to)/": rf"\1{home}/",
         r"^DUMP$": f"{home}/wiki.jsonl.gz",
         r"^NAME$": "toy",
+        r"#MODEL$": "#toy",
         r"^MODEL$|^RUN$": "nano",
         r"^CORPUS$": "corpus/mine",
         r"^ledger:DIR": "ledger:LAST",
