@@ -177,8 +177,8 @@ def _database(task: Task) -> str:
 
 
 def _details(kind: str, **own: Any) -> BenchmarkDetails:
-    own = {"recording_format": recorded_with(), **own}
-    return BenchmarkDetails(opening=question_of, published_runs=RUNS, about=about(kind), protocol=protocol(kind), **own)
+    own = {"recording_format": recorded_with(), "about": partial(about, kind), **own}
+    return BenchmarkDetails(opening=question_of, published_runs=RUNS, protocol=protocol(kind), **own)
 
 
 def _of_programs(

@@ -4,7 +4,7 @@ Some facts about a recorded run are only in its file name: ``ic_bash_multiturn_g
 gpt-3.5, 10 turns, file system 1."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -52,12 +52,8 @@ def protocol(kind: str) -> PublishedProtocol:
     return published_protocol(f"intercode/{kind}", further=partial(_departures, kind))
 
 
-def about(kind: str) -> Callable[[EvaluationRun], RunDescription]:
-    """Return the function that describes a run of ``intercode/<kind>`` for report pages."""
-    return partial(_about, kind)
-
-
-def _about(kind: str, run: EvaluationRun) -> RunDescription:
+def about(kind: str, run: EvaluationRun) -> RunDescription:
+    """Description of a run of ``intercode/<kind>`` for report pages."""
     recorded, protocol = recorded_name(run.policy), protocol_settings(run)
     if run.settings and recorded is not None:
         if "replay" in run.settings:

@@ -9,8 +9,6 @@
 | several statements in one | not switched on in the protocol |
 | locks, variables, temporary tables | end with the connection, which is the episode's own |"""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket
@@ -18,7 +16,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from envs.intercode.sql.engine import DEFAULT_LIMITS, QueryLimits, Row, Rows, SqlError
@@ -28,6 +26,8 @@ from envs.intercode.sql.sqlite_worker import held_bytes
 _SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 _TIMED_OUT = {1969, 3024}
 """Error numbers of a timed-out statement: MariaDB's and MySQL's."""
+_CONNECTION_ERRORS = (OSError, ValueError, AttributeError, RuntimeError)
+"""Exceptions besides MySQLError that pymysql raises if a connection ends during a statement."""
 _GRACE_S = 3.0
 _ROW_BYTES = 4 * 2**20
 
@@ -43,7 +43,7 @@ class ServerUrl:
     unix_socket: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> ServerUrl:
+    def parse(cls, text: str) -> Self:
         """Parse a URL; ``mysql:mysql://...`` is accepted, too. Raises ValueError if it is no such URL."""
         url = text.removeprefix("mysql:") if text.startswith("mysql:mysql://") else text
         parts = urlsplit(url)
@@ -123,7 +123,7 @@ class MySqlDatabase:
                     _discard_result(cursor)
                     self._reopen()
                 return result
-            except (*_connection_errors(), self._errors) as error:
+            except (*_CONNECTION_ERRORS, self._errors) as error:
                 if self._closed:
                     return SqlError("the database was closed")
                 if not self._connection.open:
@@ -174,7 +174,7 @@ class MySqlDatabase:
         """Reopen a connection that ended during a statement. Raises ConnectionError if the server is gone."""
         try:
             self._reopen()
-        except (*_connection_errors(), self._errors) as error:
+        except (*_CONNECTION_ERRORS, self._errors) as error:
             if not self._closed:
                 raise ConnectionError(f"{self.name}: the server is gone: {message_of(error)}") from error
 
@@ -243,11 +243,6 @@ def _bounded_connection() -> Any:
 def message_of(error: BaseException) -> str:
     """The server's message in a pymysql error; of any other exception its text."""
     return str(error.args[1]) if len(error.args) > 1 else str(error)
-
-
-def _connection_errors() -> tuple[type[Exception], ...]:
-    """Exceptions besides MySQLError that pymysql raises if a connection ends during a statement."""
-    return (OSError, ValueError, AttributeError, RuntimeError)
 
 
 def _without_password(url: str) -> str:

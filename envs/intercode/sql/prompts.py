@@ -14,10 +14,11 @@ PROMPTS: tuple[Prompt, ...] = ("full", "brief")
 SHOWN_ROWS = 50
 SHOWN_CHARS = 1000
 
-_NO_CODE = {
+NO_CODE: dict[Prompt, str] = {
     "full": "No SQL statement was found in your reply. Answer with one statement in a fenced block: ```sql ... ```",
     "brief": "no SQL",
 }
+"""The observation after a reply without an SQL statement."""
 
 
 def system_prompt(prompt: Prompt, max_turns: int, tables: Mapping[str, Sequence[str]] | None) -> str:
@@ -33,11 +34,6 @@ def system_prompt(prompt: Prompt, max_turns: int, tables: Mapping[str, Sequence[
 def opening(prompt: Prompt, question: str) -> str:
     """The first user message of an episode."""
     return f"Question: {question}\nYour first statement?" if prompt == "full" else question
-
-
-def no_code(prompt: Prompt) -> str:
-    """The observation after a reply without an SQL statement."""
-    return _NO_CODE[prompt]
 
 
 def turn(prompt: Prompt, question: str, output: str, reward: float) -> str:

@@ -111,14 +111,11 @@ def _insert_modules(connection: sqlite3.Connection, stdlib: Path) -> None:
         num_classes = sum(isinstance(node, ast.ClassDef) for node in tree.body)
         summary = (ast.get_docstring(tree) or "").strip().split("\n")[0] or None
         _insert(connection, "modules", [(name, source.count("\n"), len(functions), num_classes, summary)])
-        rows = [
-            (name, f.name, f.lineno, _num_arguments(f.args), int(ast.get_docstring(f) is not None)) for f in functions
-        ]
+        rows = []
+        for f in functions:
+            num_arguments = len(f.args.posonlyargs + f.args.args + f.args.kwonlyargs)
+            rows.append((name, f.name, f.lineno, num_arguments, int(ast.get_docstring(f) is not None)))
         _insert(connection, "functions", sorted(rows, key=lambda row: row[2]))
-
-
-def _num_arguments(arguments: ast.arguments) -> int:
-    return len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs)
 
 
 def _insert_distributions(connection: sqlite3.Connection) -> None:

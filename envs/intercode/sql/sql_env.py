@@ -72,7 +72,7 @@ class InterCodeSQLEnv(TextEnv):
             return Turn("Skipped.", "skip", valid=True, finished=True, reward=0.0, score=self._best)
         statement = (reply or None) if self._recorded else parse_sql(reply)
         if statement is None:
-            return self._turn(prompts.no_code(self._prompt), None, False, 0.0)
+            return self._turn(prompts.NO_CODE[self._prompt], None, False, 0.0)
         if recorded is not None:
             observation = recorded.observation or ""
             rows = read_rows(observation)

@@ -92,13 +92,9 @@ class SqliteDatabase:
 
 
 def _described(path: Path) -> dict[str, tuple[Row, ...]]:
-    with contextlib.closing(open_read_only(str(path))) as connection:
-        return {name: _columns(connection, name) for name in _table_names(connection)}
-
-
-def _table_names(connection: sqlite3.Connection) -> list[str]:
     query = "select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%' order by 1"
-    return [name for (name,) in connection.execute(query)]
+    with contextlib.closing(open_read_only(str(path))) as connection:
+        return {name: _columns(connection, name) for (name,) in connection.execute(query).fetchall()}
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> tuple[Row, ...]:

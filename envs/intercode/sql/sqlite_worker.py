@@ -6,8 +6,6 @@ not interruptible: the kernel's timer ends the whole process a moment later. Bot
 (``asked_line``, ``answer_line``), since the output of this process is untrusted data. A result is limited in its JSON
 size and in its memory while it is fetched. Imports only the standard library, so that it starts fast."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal

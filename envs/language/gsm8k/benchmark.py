@@ -3,8 +3,6 @@
 Data below ``DATA``: ``gsm8k/test`` and, for the examples, ``gsm8k/train`` as JSON lines or parquet. Eight examples of
 one line each, as in chain-of-thought prompting (Wei et al. 2022); by default the first rows of train."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@
 whole numbers have no sign and the decimal point is removed before comparing, so that 3.6 equals 36. The score is the
 flexible verdict in mode standard and the released one in mode lemur."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Mapping
@@ -44,11 +42,6 @@ def lemur_answer(text: str) -> str | None:
     return numbers[-1] if numbers else None
 
 
-def lemur_equal(answer: str, reference: str) -> bool:
-    """Whether two answers are equal without case and punctuation, as in the scripts released with Lemur."""
-    return _normalised(answer) == _normalised(reference)
-
-
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     """Score 1 if a solution's number equals ``options["reference"]["answer"]``; ``scores``: by each reading."""
     reference, rule = options["reference"]["answer"], options["reference"]["rule"]
@@ -58,9 +51,10 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     if rule != "lemur":
         return Graded(scores[FLEXIBLE], answer, scores=scores)
     answer = lemur_answer(reply)
-    score = float(answer is not None and lemur_equal(answer, lemur_answer(reference) or ""))
+    score = float(answer is not None and _normalised(answer) == _normalised(lemur_answer(reference) or ""))
     return Graded(score, answer, scores={**scores, RELEASED: score})
 
 
 def _normalised(text: str) -> str:
+    """An answer without case and punctuation, as the scripts released with Lemur compare it."""
     return text.lower().translate(_NO_PUNCTUATION)

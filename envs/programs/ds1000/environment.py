@@ -3,8 +3,6 @@
 A folder of packages for this interpreter's version of Python, separate from the project's own, which sandboxes of
 either backend mount read-only. ``make_environment.py`` installs it."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@
 indexes; one with CPU builds of torch among them (``PIP_EXTRA_INDEX_URL``) saves 2.5 GB. Default FOLDER:
 LEMUR_HOME/environments/ds1000."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 The process gets the input of one test and no expected output, so a solution can only pass by computing it. Rules of
 comparison, time limit and the names that solutions may use without an import are those of the published evaluation."""
 
-from __future__ import annotations
-
 import ast
 import json
 import time

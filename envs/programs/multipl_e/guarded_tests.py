@@ -11,8 +11,6 @@
 
 What the tests check is unchanged. A program that inspects its machine code or heap can still find the final word."""
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

@@ -4,8 +4,6 @@ Sandboxes of either backend mount LEMUR_HOME/environments/typescript, which is a
 programs are compiled by the sandbox's own ``tsc``, 4.8 in Debian 12. Version and checksum are in
 ``cluster/images/multipl_e``."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import subprocess

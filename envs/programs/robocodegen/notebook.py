@@ -51,14 +51,12 @@ def _assigned_values(path: Path) -> dict[str, ast.expr]:
     (cell,) = (source for source in sources if all(f"{name} = [" in source for name in _LISTS))
     values = {}
     for one in ast.parse(cell).body:
-        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
-            values[one.targets[0].id] = _in_array(one.value)
+        match one:
+            case ast.Assign([ast.Name(name), *_], ast.Call(ast.Attribute(attr="array"), [listed, *_])):
+                values[name] = listed
+            case ast.Assign([ast.Name(name), *_], value):
+                values[name] = value
     return values
-
-
-def _in_array(value: ast.expr) -> ast.expr:
-    is_array = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "array"
-    return value.args[0] if isinstance(value, ast.Call) and is_array else value
 
 
 def _dicts(listed: ast.expr) -> Iterator[dict[str, ast.expr]]:
