@@ -11,8 +11,7 @@ from pathlib import Path
 
 from lemur_ray.config import parse
 from lemur_ray.host.home import resolve_out
-from lemur_ray.report.inputs import ReportError
-from lemur_ray.report.job_arguments import ReportJob
+from lemur_ray.report.inputs import ReportError, ReportJob
 from lemur_ray.report.ledgers.export_and_search import export_eval_logs, search_ledgers
 from lemur_ray.report.pages.whole_page import render_report
 from lemur_ray.rollout.evaluation_folder import EvaluationError, prepare_out

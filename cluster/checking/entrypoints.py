@@ -164,7 +164,7 @@ def _configuration(file: str, words: Sequence[str]) -> Any:
         case "build_corpus.py":
             return parse(_job("build_corpus").Arguments, words, prog="build_corpus")
         case "report.py":
-            from lemur_ray.report.job_arguments import ReportJob
+            from lemur_ray.report.inputs import ReportJob
 
             return parse(ReportJob, words, prog=file)
         case "serve.py":

@@ -161,19 +161,12 @@ class BenchmarkDetails:
 
 
 FIELDS_OF_LAST_RELEASE = {
-    "takes": "resources",
-    "step_s": "min_step_s",
-    "asks": "endpoints",
-    "leases": "uses_leases",
-    "layouts": "file_patterns",
-    "as_in_paper": "settings",
-    "with_teacher": "teacher_settings",
-    "recordings": "recording_format",
-    "replays": "replay_mode",
-    "published": "published_runs",
+    "takes": "resources", "step_s": "min_step_s", "asks": "endpoints", "leases": "uses_leases",
+    "layouts": "file_patterns", "as_in_paper": "settings", "with_teacher": "teacher_settings",
+    "recordings": "recording_format", "replays": "replay_mode", "published": "published_runs",
     **{name: name for name in ("size", "cluster", "opening", "unplayable", "notes", "about", "views", "departures")},
     "said_again": "restored_task",
-}
+}  # fmt: skip
 """Keyword of ``Benchmark`` in the last release -> present field of ``Benchmark`` or ``BenchmarkDetails``."""
 _IN_DETAILS = frozenset(f.name for f in fields(BenchmarkDetails))
 

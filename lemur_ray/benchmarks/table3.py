@@ -13,15 +13,9 @@ from lemur_ray.benchmarks.run_notes import EvaluationRun, PublishedProtocol, Run
 AS_RELEASED = "lemur"
 """Value of ``mode`` for the protocol of the released scripts."""
 _ANYWHERE: Mapping[str, Any] = {
-    "temperature": 0.0,
-    "top_p": 1.0,
-    "policy_api": "chat",
-    "policy_body": "",
-    "chat_template": "",
-    "episode_tokens": 0,
-    "episode_s": 0.0,
-    "episode_cost": 0.0,
-}
+    "temperature": 0.0, "top_p": 1.0, "policy_api": "chat", "policy_body": "", "chat_template": "",
+    "episode_tokens": 0, "episode_s": 0.0, "episode_cost": 0.0,
+}  # fmt: skip
 """Expected common settings of every column. All but the temperature are stored only if they differ from these."""
 _OF_NO_SCORE = {f.name for f in fields(Protocol)} | {"sandbox"}
 _SHORT = 20

@@ -70,11 +70,8 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         """The headline numbers as an HTML table, which notebooks show."""
-        cells = "".join(
-            f"<tr><td>{name}</td><td>{value}</td></tr>"
-            for name, value in self.headline.items()
-            if isinstance(value, (int, float, str))
-        )
+        plain = {name: value for name, value in self.headline.items() if isinstance(value, (int, float, str))}
+        cells = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in plain.items())
         return f"<table>{cells}</table>"
 
 
@@ -139,12 +136,8 @@ def _row(episode: Episode) -> dict[str, Any]:
     steps = episode.trajectory.steps
     return {
         **asdict(episode.key),
-        "category": episode.category,
-        "outcome": episode.outcome.value,
-        "score": episode.score,
-        "turns": len(steps),
+        "category": episode.category, "outcome": episode.outcome.value, "score": episode.score, "turns": len(steps),
         "prompt_tokens": sum(step.prompt_tokens for step in steps),
         "completion_tokens": sum(step.completion_tokens for step in steps),
-        "seconds": episode.wall_s,
-        "detail": episode.detail,
-    }
+        "seconds": episode.wall_s, "detail": episode.detail,
+    }  # fmt: skip

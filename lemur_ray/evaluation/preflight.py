@@ -138,10 +138,8 @@ def policy_needs(config: EvalConfig[Any], spec: PolicySpec | None) -> list[Requi
     """Requirements of every evaluation with this policy. ``spec``: None if --policy could not be parsed."""
     teacher_answers = partial(_check_with_key, environment_endpoints, _check_teacher, config)
     needs = [requirement_of("folder", partial(_check_writable, config.out))]
-    needs += [
-        requirement_of("teacher's key", partial(environment_endpoints, config)),
-        requirement_of("teacher", teacher_answers),
-    ]
+    needs.append(requirement_of("teacher's key", partial(environment_endpoints, config)))
+    needs.append(requirement_of("teacher", teacher_answers))
     if spec is None:
         return needs
     may_be_served = spec.traits.by_handle and spec.target and os.environ.get("RAY_ADDRESS")

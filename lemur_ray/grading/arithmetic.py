@@ -148,44 +148,23 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "sum": _sum, "round": _round, "range": _range, "Rational": _fraction, "Fraction": _fraction,
 }  # fmt: skip
 _MODULE_MEMBERS: Mapping[str, Any] = {
-    **_MATH,
-    **_CONSTANTS,
-    "pow": lambda a, b: _power(float(a), float(b)),
-    "power": _power,
-    "factorial": _factorial,
-    "comb": _choose(math.comb),
-    "perm": _choose(math.perm),
-    "abs": abs,
-    "round": _round,
-    "array": list,
+    **_MATH, **_CONSTANTS, "pow": lambda a, b: _power(float(a), float(b)), "power": _power, "factorial": _factorial,
+    "comb": _choose(math.comb), "perm": _choose(math.perm), "abs": abs, "round": _round, "array": list,
     "csqrt": cmath.sqrt,
-}
+}  # fmt: skip
 _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: _plus,
-    ast.Sub: operator.sub,
-    ast.Mult: _times,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
+    ast.Add: _plus, ast.Sub: operator.sub, ast.Mult: _times, ast.Pow: _power,
+    ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv,
     ast.Mod: lambda a, b: operator.mod(a, b) if not isinstance(a, str) else _refuse("a formatted text"),
-    ast.Pow: _power,
-    ast.BitXor: operator.xor,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-}
+    ast.BitXor: operator.xor, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
+}  # fmt: skip
 _UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.UAdd: operator.pos,
-    ast.USub: operator.neg,
-    ast.Not: operator.not_,
-    ast.Invert: operator.invert,
-}
+    ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Not: operator.not_, ast.Invert: operator.invert,
+}  # fmt: skip
 _COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
 
 
 def _refuse(what: str) -> Any:

@@ -54,13 +54,9 @@ class Agreement:
         result: dict[str, Any] = {"agreement": _share(self.same_success, self.episodes + len(self.missing))}
         for name, (part, whole) in self.comparison.shares.items():
             result[name] = _share(counts[part], counts[whole])
-        result["agreement_counts"] = {
-            "episodes": self.episodes,
-            "same_success": self.same_success,
-            **{name: counts[name] for name in self.comparison.counts},
-            "recorded_solved": self.recorded_solved,
-            "solved": self.solved,
-        }
+        own = {name: counts[name] for name in self.comparison.counts}
+        both = {"recorded_solved": self.recorded_solved, "solved": self.solved}
+        result["agreement_counts"] = {"episodes": self.episodes, "same_success": self.same_success, **own, **both}
         if self.comparison.has_cells:
             answers = {f"answer_{kind}": n for kind, n in self.answers.items()}
             result |= {"observation_agreement": self.cell_agreement, "observation_counts": {**self.cells, **answers}}

@@ -1,7 +1,7 @@
-"""Reads the inputs of a report: run folders, ledgers, a corpus manifest.
+"""The inputs of a report (run folders, ledgers, a corpus manifest), as named on the command line and as read.
 
-A missing input becomes a line of ``missing``, which the page shows; a broken one is an error that names the file. Knows
-the layout of the folders, nothing of drawing."""
+A missing input becomes a line of ``missing``, which the page shows; a broken one is an error that names the file. Files
+in buckets are copied to this host. Knows the layout of the folders, nothing of drawing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,10 +9,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.host.home import lemur_home, resolve_out
 from lemur_ray.host.json_files import parse_json
 from lemur_ray.report.ledgers.stored_episodes import StoredEpisode, stored_episodes
-from lemur_ray.rollout.evaluation_folder import DEPARTURES, PLUGIN_METADATA, EvaluationError, load_settings
-from lemur_ray.storage.folder_mirror import display_name
+from lemur_ray.rollout.evaluation_folder import (
+    DEPARTURES,
+    LEDGER,
+    PLUGIN_METADATA,
+    EvaluationError,
+    evaluation_folders,
+    load_settings,
+)
+from lemur_ray.storage.file_system import is_bucket
+from lemur_ray.storage.folder_mirror import display_name, mirror_files
 
 RUN_FILES, CORPUS_FILES = ("recipe.json", "result.json", "metrics.jsonl"), ("manifest.json",)
 """Files of a run folder and of a corpus folder that a report reads."""
@@ -132,10 +141,8 @@ def read_run(folder: Path) -> TrainingRun:
     written = _json(folder / "recipe.json")
     result = _json(folder / "result.json") if (folder / "result.json").is_file() else {}
     recipe = written.get("recipe", written)
-    metrics = _metrics(folder / "metrics.jsonl")
-    return TrainingRun(
-        folder, recipe, str(written.get("hash", "")), str(written.get("init_from_path", "")), metrics, result
-    )
+    digest, init_from = (str(written.get(name, "")) for name in ("hash", "init_from_path"))
+    return TrainingRun(folder, recipe, digest, init_from, _metrics(folder / "metrics.jsonl"), result)
 
 
 def read_settings(folder: Path) -> dict[str, Mapping[str, Any]]:
@@ -222,3 +229,41 @@ def discover(home: Path) -> tuple[list[Path], list[Path], Path | None]:
     episodes = sorted(p.parent for p in home.glob("episodes/*/episodes.jsonl"))
     corpora = sorted(home.glob("corpus/*/manifest.json"), key=lambda p: (p.parent.name != "embedded", p.parent.name))
     return runs, episodes, corpora[0].parent if corpora else None
+
+
+@dataclass(frozen=True)
+class ReportJob:
+    """Render the report, or search or export the episodes that it would show."""
+
+    runs: tuple[str, ...] = ()
+    """Run folders of pretraining and tuning. Empty: every run under LEMUR_HOME/runs, or with --episodes none."""
+    episodes: tuple[str, ...] = ()
+    """Folders with an episodes.jsonl, or of suites. Empty: every one under LEMUR_HOME/episodes."""
+    corpus: str = ""
+    """Corpus folder. Empty: LEMUR_HOME/corpus/embedded, or with --episodes none."""
+    out: str = ""
+    """Folder of the page; all of these may lie in a bucket, gs:// or s3://. Empty: LEMUR_HOME/report."""
+    find: str = ""
+    """Write no page; print every message of the episodes that has this text in it."""
+    eval: str = ""
+    """Write no page but logs that `inspect view` opens: FILE.eval for one run, else a folder."""
+
+    def folders(self) -> tuple[list[Path], list[Path], Path | None]:
+        """Run folders, episode folders and the corpus: those named, by default all under LEMUR_HOME. Copies the files
+        that a report reads from a bucket to this host. Raises OSError, ImportError, and EvaluationError for a named
+        folder without a ledger; an empty ledger, of an evaluation that has only begun, is a folder like any other."""
+        runs, episodes, corpus = discover(lemur_home())
+        if self.episodes:
+            runs, corpus = [], None
+        runs = [_here(run, RUN_FILES) for run in self.runs] or runs
+        named = evaluation_folders(self.episodes)
+        for folder in named:
+            if not (folder / LEDGER).is_file():
+                raise EvaluationError(f"{folder} has no {LEDGER}: give the folder that jobs/agent_eval.py wrote to")
+        episodes = named or episodes
+        return runs, episodes, _here(self.corpus, CORPUS_FILES) if self.corpus else corpus
+
+
+def _here(named: str, files: Sequence[str]) -> Path:
+    place = resolve_out(named, "")
+    return mirror_files(place, files) if is_bucket(place) else Path(place)

@@ -111,15 +111,13 @@ def save_settings(
     ``load_settings``."""
     known = load_settings(out)
     same = known.setdefault(settings.hash, {"settings": dict(settings.values), "configs": []})
-    new = [departure for departure in departures if departure not in same.get(DEPARTURES, ())]
-    if new:
+    if new := [departure for departure in departures if departure not in same.get(DEPARTURES, ())]:
         same[DEPARTURES] = [*same.get(DEPARTURES, ()), *new]
     before = json.dumps(same.get(PLUGIN_METADATA))
     for benchmark, policies in (plugin_metadata or {}).items():
         same.setdefault(PLUGIN_METADATA, {}).setdefault(benchmark, {}).update(policies)
     changed = json.dumps(same.get(PLUGIN_METADATA)) != before
-    is_new = config not in [upgrade(stored) for stored in same["configs"]]
-    if is_new:
+    if is_new := config not in [upgrade(stored) for stored in same["configs"]]:
         same["configs"].append(config)
     if is_new or new or changed:
         replace_file(out / SETTINGS, json.dumps(known, indent=1) + "\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from report_samples import alfworld, write_corpus, write_ledger, write_run
 
-from lemur_ray.report.job_arguments import ReportJob
+from lemur_ray.report.inputs import ReportJob
 from lemur_ray.report.pages.whole_page import render_report
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.storage.file_system import file_system

@@ -40,13 +40,9 @@ from lemur_ray.report.statistics import PairedTest
 
 Results = Sequence[PolicyResult]
 _EXTERNAL_CALLS = {
-    "calls": "questions",
-    "seconds": "seconds",
-    "prompt_tokens": "tokens in",
-    "completion_tokens": "tokens out",
-    "disclosed": "solutions disclosed",
-    "unsaid": "without words",
-}
+    "calls": "questions", "seconds": "seconds", "prompt_tokens": "tokens in", "completion_tokens": "tokens out",
+    "disclosed": "solutions disclosed", "unsaid": "without words",
+}  # fmt: skip
 """Counts of external calls and their column."""
 MANY_TASKS = 100
 """Maximum number of task names in a table."""

@@ -44,18 +44,12 @@ def render_corpus(manifest: Mapping[str, Any], statistics: Mapping[str, Any]) ->
     sources, counts = manifest["sources"], manifest.get("counts", {})
     documents, tokens, rows = (sum(one[what] for one in sources) for what in ("documents", "tokens", "rows"))
     read = sum(one["read"] for one in counts.values())
-    facts = {
-        "documents": f"{documents:,}",
-        "read": f"{read:,}",
-        "tokens": f"{tokens:,}",
-        "rows": f"{rows:,}",
-        "seq_len": f"{manifest['seq_len']:,}",
-        "vocabulary": f"{manifest['vocab_size']:,}",
-    }
+    facts = {"documents": documents, "read": read, "tokens": tokens, "rows": rows, "seq_len": manifest["seq_len"]}
+    facts["vocabulary"] = manifest["vocab_size"]
     return render(
         "corpus_page",
         page=Page("Corpus"),
-        facts=facts,
+        facts={name: f"{number:,}" for name, number in facts.items()},
         problems=_problems(manifest),
         sources=_sources(manifest),
         mixture=_mixture(manifest),
