@@ -10,8 +10,6 @@ A group holds the episodes of one task. With R the reward of an episode, the adv
 
 Pure functions; knows nothing of tokens and of ledgers."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Options of an improvement run, their checks, and the identity that a run folder is resumed by."""
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import dataclass, field

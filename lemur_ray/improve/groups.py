@@ -3,8 +3,6 @@
 The episodes of a task are a group. Groups without differences, and those with fewer than two scored episodes, are
 counted and not trained. Pure; knows nothing of devices and of how the episodes were played."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -123,16 +121,6 @@ def _drawing(episodes: Sequence[Episode], traces: Traces) -> dict[str, float]:
         "entropy": round(-float(np.mean(logprobs)), 6) if logprobs else 0.0,
         "repeated": round(sum(pairs) / len(pairs), 6) if pairs else 0.0,
     }
-
-
-def complete(episodes: Sequence[Episode], traces: Traces) -> bool:
-    """Whether every scored episode has a trace of each of its turns; True without episodes."""
-    return all(
-        len(traces.get(str(episode.key), ())) == len(episode.trajectory.steps)
-        and str(episode.key) in traces
-        for episode in episodes
-        if episode.outcome.scored
-    )  # fmt: skip
 
 
 def round_batches(num_rows: int, updates: int, rows_per_step: int, seed: tuple[int, int]) -> np.ndarray:

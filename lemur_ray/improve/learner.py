@@ -3,8 +3,6 @@
 A round is committed whole: a process killed during its updates makes all of them again from the last commit. Knows
 nothing of Ray, of episodes and of serving."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Order of commits in a round: episodes (synced as they end), record ``played``, u
 swap. Nothing is served that a kill could lose, so after a kill at any moment the same call goes on from the files alone
 and writes the same ones. Knows nothing of Ray: a ``Backend`` trains, serves and plays."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,14 +18,15 @@ import numpy as np
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.host.exit_codes import CausedError, ExitCode
-from lemur_ray.improve.alarms import alarms, collapse
 from lemur_ray.improve.config import ImproveConfig
 from lemur_ray.improve.groups import GroupBatch, group_batch, round_batches
 from lemur_ray.improve.learner import Committed
 from lemur_ray.improve.outcome import (
     MOST_MISSING,
     RESULT,
+    alarms,
     best_round,
+    collapse,
     comparison,
     last_evaluation,
     rate,
@@ -39,7 +38,7 @@ from lemur_ray.improve.page import RunPage
 from lemur_ray.improve.round_policy import RoundPolicySpec
 from lemur_ray.improve.rounds import ROUNDS, Action, Event, Rounds, due
 from lemur_ray.improve.task_sets import TaskSets
-from lemur_ray.improve.traced_round import TracedRound
+from lemur_ray.improve.traces import TracedRound
 from lemur_ray.improve.training_rows import Rows, batch_order, digest, examples_of, rows_of
 from lemur_ray.rollout.evaluation import EvaluationPlan, run_evaluation
 from lemur_ray.rollout.evaluation_folder import LEDGER
@@ -299,17 +298,11 @@ class ImproveRun:
         """Write the page of the run until now, after round ``number``. result: of a finished run."""
         records = [(n, rounds.get(n, Event.PLAYED), rounds.get(n, Event.TRAINED)) for n in range(1, number + 1)]
         evaluations = self._evaluations(number)
+        trained = [(n, played, trained) for n, played, trained in records if played and trained]
         page = RunPage(
-            self.config,
-            self.out.name,
-            [(n, played, trained) for n, played, trained in records if played and trained],
-            evaluations,
-            self._best(evaluations),
-            f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-            result.get("stopped", ""),
-            files,
-            result.get("compared_to"),
-        )
+            self.config, self.out.name, trained, evaluations, self._best(evaluations),
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", result.get("stopped", ""), files, result.get("compared_to"),
+        )  # fmt: skip
         return page.write(self.out)
 
 

@@ -1,6 +1,5 @@
-"""Numbers of a round and of a run: counts of episodes, rates with intervals, games gained and lost."""
-
-from __future__ import annotations
+"""Numbers of a round and of a run: counts of episodes, rates with intervals, games gained and lost, and warnings about
+a round of reinforcement that goes wrong."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,14 @@ RESULT = "result.json"
 
 MOST_MISSING = 0.1
 """Share of the held-out episodes that may be missing in a result."""
+MOST_FLAT = 0.9
+"""Share of groups without differences above which little is learned from a round."""
+LEAST_ENTROPY = 0.1
+"""Share of the first round's entropy below which replies hardly vary any more."""
+MOST_REPEATED = 0.5
+"""Share of turns with the reply of the turn before above which a model repeats itself."""
+COLLAPSED_WINS = 0.5
+"""Share of the first round's rate of won episodes; a model that hardly varies and wins less than this has collapsed."""
 
 
 def round_numbers(episodes: Sequence[Episode], teaches: bool) -> dict[str, Any]:
@@ -43,6 +50,33 @@ def round_numbers(episodes: Sequence[Episode], teaches: bool) -> dict[str, Any]:
         "overlong": sum(episode.outcome is Outcome.CONTEXT_OVERFLOW for episode in scored),
         **(agreement if teaches else {}),
     }  # fmt: skip
+
+
+def alarms(numbers: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
+    """A sentence for each warning about a round, [] for none. numbers: counts of the round's record ``played``; first:
+    those of the first round."""
+    messages, groups = list[str](), numbers["groups"]
+    if groups and (flat := numbers["flat"] / groups) > MOST_FLAT:
+        alike = f", in {numbers['alike']} of them because all replies are the same" if numbers["alike"] else ""
+        messages.append(f"{flat:.0%} of {groups} groups have no differences to learn from{alike}")
+    if numbers["entropy"] < LEAST_ENTROPY * first["entropy"]:
+        messages.append(f"entropy fell from {first['entropy']:.3f} to {numbers['entropy']:.3f} nats a token")
+    if numbers["repeated"] > MOST_REPEATED:
+        messages.append(f"{numbers['repeated']:.0%} of the replies repeat the one before")
+    return messages
+
+
+def collapse(numbers: Mapping[str, Any], first: Mapping[str, Any]) -> str:
+    """Why a run stops: its model hardly varies any more, and wins much less than at the start. "": it goes on. numbers:
+    counts of the round's record ``played``; first: those of the first round."""
+    rate, rate_at_start = (one["won"] / max(1, one["episodes"] - one["missing"]) for one in (numbers, first))
+    varies = numbers["entropy"] >= LEAST_ENTROPY * first["entropy"] and numbers["repeated"] <= MOST_REPEATED
+    if varies or rate >= COLLAPSED_WINS * rate_at_start:
+        return ""
+    return (
+        f"the model has collapsed: {alarms(numbers, first)[-1]}, and it won {rate:.0%} of its episodes instead of "
+        f"{rate_at_start:.0%} in round 1, so"
+    )
 
 
 def round_line(number: int, num_rounds: int, played: Mapping[str, Any], trained: Mapping[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """The page of an improvement run: rates over rounds, numbers of each round, games gained and lost turn by turn."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

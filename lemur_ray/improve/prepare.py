@@ -1,7 +1,5 @@
 """Preflight of an improvement run, and its folder: checks every input before anything is started."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping
@@ -54,9 +52,8 @@ class Prepared:
                 write_file(f"{spec.out}/{name}", content)
             about = {"recipe": dataclasses.asdict(recipe), "hash": recipe.hash, "init_from_path": spec.init_from}
             write_file(f"{spec.out}/{CONFIG_FILE}", config_text(self.config).encode())
-            write_json(
-                f"{spec.out}/recipe.json", {**about, "described": spec.described}
-            )  # last: it marks a whole folder
+            # Last, as it marks a whole folder.
+            write_json(f"{spec.out}/recipe.json", {**about, "described": spec.described})
             return None
         except ValueError as error:
             raise BadInput(str(error)) from error

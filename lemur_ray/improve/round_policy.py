@@ -5,8 +5,6 @@ decides who plays a turn. The teacher's turns are trained. In the model's turns 
 teacher's command, the teacher's wording takes its place and is trained, else it has weight 0. Without a wording of the
 teacher, its whole text must be the teacher's. Knows nothing of Ray."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -39,7 +37,7 @@ class RoundPolicySpec:
     traces: bool = False
     """Whether the model's replies have traces"""
 
-    def __call__(self) -> RoundPolicy:
+    def __call__(self) -> "RoundPolicy":
         return RoundPolicy(self.model() if self.model else None, self)
 
 

@@ -3,16 +3,14 @@
 One JSON object a line, synced to disk. The first record of a key, (round, event), counts; an incomplete last line is
 cut off when the file is opened for writing. Knows nothing of models and of how episodes are played."""
 
-from __future__ import annotations
-
 import json
-import os
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lemur_ray.host.exit_codes import CausedError
+from lemur_ray.storage.append_file import AppendFile
 
 ROUNDS = "rounds.jsonl"
 
@@ -60,20 +58,17 @@ class Rounds:
         self.repaired = ""
         """Message about an incomplete line that was cut off; empty without one."""
         self._records: dict[tuple[int, Event], dict[str, Any]] = {}
-        content = path.read_bytes() if path.exists() else b""
-        complete = content[: content.rfind(b"\n") + 1]
-        for number, line in enumerate(complete.splitlines(), 1):
+        size = path.stat().st_size if path.exists() else 0
+        self._file = AppendFile(str(path))
+        if torn := size - len(self._file.content):
+            self.repaired = f"{path}: cut off a torn record of {torn} bytes"
+        for number, line in enumerate(self._file.content.splitlines(), 1):
             try:
                 record = json.loads(line)
                 key = (int(record["round"]), Event(record["event"]))
             except (KeyError, TypeError, ValueError) as error:
                 raise RoundsError(f"{path}, line {number}: not a record of a round ({error})") from error
             self._records.setdefault(key, record)
-        if len(complete) < len(content):
-            self.repaired = f"{path}: cut off a torn record of {len(content) - len(complete)} bytes"
-            with path.open("r+b") as file:
-                file.truncate(len(complete))
-                os.fsync(file.fileno())
 
     def get(self, number: int, event: Event) -> Mapping[str, Any] | None:
         """The record of the event of round ``number``; None if it has not happened."""
@@ -86,10 +81,7 @@ class Rounds:
         if (before := self.get(number, event)) is not None:
             return before
         record = {"round": number, "event": event.value, **fields}
-        with self.path.open("ab") as file:
-            file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
         self._records[number, event] = record
         return record
 

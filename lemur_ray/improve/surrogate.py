@@ -5,8 +5,6 @@ minus that of the sampler) (Schulman et al. 2017, arXiv 1707.06347; the bounds a
 gradient is that of a cross-entropy whose weights are r A where the minimum is not the clipped term, and 0 elsewhere; at
 r = 1 they are A. Pure; knows nothing of devices."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +18,7 @@ MOST_MISMATCH = 100 * USUAL_MISMATCH
 
 
 class Ratios(NamedTuple):
-    """Loss weights of the clipped surrogate for a batch, and differences of log-probabilities (nats) between learner
-    and sampler: the largest, the mean, Schulman's k3, and shares of ids that are equal to the bit or clipped."""
+    """Loss weights of a batch, and differences of log-probabilities, in nats, between learner and sampler."""
 
     weights: np.ndarray
     """Loss weights, float32, in the shape of the batch."""

@@ -1,7 +1,5 @@
 """Training and held-out tasks of a benchmark, and the evaluation plans by which rounds and evaluations are played."""
 
-from __future__ import annotations
-
 import hashlib
 import typing
 from collections.abc import Sequence

@@ -1,14 +1,16 @@
 """Traces of a round's episodes on disk: a journal while it is played, then one file, ``traces/<round>.npz``.
 
 The journal is written before the ledger, so an episode in the ledger has a trace; it is JSON lines, synced, and an
-incomplete last line counts as absent. Of each prompt only the ids that follow on the ids before are stored."""
+incomplete last line counts as absent. Traces that are damaged or missing cost no result: the round is played again, by
+the same weights with the same seeds. Of each prompt only the ids that follow on the ids before are stored."""
 
-from __future__ import annotations
-
+import contextlib
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lemur_ray.agents.messages import Trace
-from lemur_ray.agents.throttle import Pressure
+from lemur_ray.agents.trajectory import Episode
 from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 from lemur_ray.rollout.threads import Pool
 from lemur_ray.train.run.folder import write_file
@@ -96,6 +98,7 @@ class TracedPool:
 
     def __init__(self, pool: Pool, journal: Journal) -> None:
         self._pool, self._journal = pool, journal
+        self.expect, self.submit, self.pressure, self.close = pool.expect, pool.submit, pool.pressure, pool.close
 
     @property
     def capacity(self) -> int:
@@ -104,12 +107,6 @@ class TracedPool:
     @property
     def num_isolated(self) -> int:
         return self._pool.num_isolated
-
-    def expect(self, remaining: int) -> None:
-        self._pool.expect(remaining)
-
-    def submit(self, spec: EpisodeSpec) -> None:
-        self._pool.submit(spec)
 
     def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
         ended = self._pool.collect(timeout_s)
@@ -121,12 +118,6 @@ class TracedPool:
         if scored:
             self._journal.append(scored)
         return [(spec, replace(attempt, traces=())) for spec, attempt in ended]
-
-    def pressure(self) -> Pressure:
-        return self._pool.pressure()
-
-    def close(self) -> None:
-        self._pool.close()
 
 
 def save_traces(path: Path, traces: Traces, keys: Sequence[str]) -> None:
@@ -172,3 +163,53 @@ def _parts(values: np.ndarray, lengths: np.ndarray) -> list[tuple[Any, ...]]:
     if len(values) != (int(ends[-1]) if len(ends) else 0):
         raise ValueError(f"{len(values)} values for turns of {int(lengths.sum())}")
     return [tuple(values[end - size : end].tolist()) for end, size in zip(ends, lengths, strict=True)]
+
+
+class TracedRound:
+    """Files of the traces of round ``number`` of the run ``out``; ``folder`` has its episodes. say: reports a line."""
+
+    def __init__(self, out: Path, folder: Path, number: int, say: Callable[[str], None]) -> None:
+        self._file, self._folder, self._number, self._say = out / "traces" / f"{number}.npz", folder, number, say
+        self._journal = Journal(folder / "traces.jsonl")
+
+    @contextlib.contextmanager
+    def within(self, pool: AbstractContextManager[Pool]) -> Iterator[Pool]:
+        """Context with the pool, whose episodes' traces are collected in a journal."""
+        with pool as inner:
+            yield TracedPool(inner, self._journal)
+
+    def load(self, episodes: Sequence[Episode]) -> Traces | None:
+        """The traces of these episodes; None, with a message, if they are not all there."""
+        try:
+            traces = load_traces(self._file)
+        except (FileNotFoundError, TracesDamaged) as error:
+            traces = {}
+            if isinstance(error, TracesDamaged):
+                self._say(str(error))
+        traces = {**traces, **self._journal.read()}  # a journal is newer: it goes once the file is written
+        if _complete(episodes, traces):
+            return traces
+        self._say(f"round {self._number}: traces of some episodes are missing, so it is played again")
+        return None
+
+    def keep(self, episodes: Sequence[Episode], traces: Traces) -> None:
+        """Write the traces of the scored episodes, in their order, to the round's file, and remove the journal."""
+        save_traces(self._file, traces, [str(one.key) for one in episodes if one.outcome.scored])
+        self._journal.path.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Rename the folder of episodes to NAME.without-traces, in place of an earlier one; remove the traces."""
+        self._file.unlink(missing_ok=True)
+        aside = self._folder.with_name(f"{self._folder.name}.without-traces")
+        shutil.rmtree(aside, ignore_errors=True)
+        self._folder.rename(aside)
+
+
+def _complete(episodes: Sequence[Episode], traces: Traces) -> bool:
+    """Whether every scored episode has a trace of each of its turns; True without episodes."""
+    return all(
+        len(traces.get(str(episode.key), ())) == len(episode.trajectory.steps)
+        and str(episode.key) in traces
+        for episode in episodes
+        if episode.outcome.scored
+    )  # fmt: skip

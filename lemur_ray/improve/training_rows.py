@@ -2,8 +2,6 @@
 
 Pure functions of the ledger's episodes; knows nothing of devices and of how the episodes were played."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

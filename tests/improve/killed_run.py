@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from lemur_ray.improve import learner, loop, traced_round
+from lemur_ray.improve import learner, loop, traces
 from lemur_ray.improve.learner import Committed
 from lemur_ray.improve.prepare import prepare
 from lemur_ray.improve.rounds import Event, Rounds
@@ -145,14 +145,14 @@ def kill_in_episodes(name: str, number: str) -> None:
             die()
 
     Ledger.extend, Journal.append = extended, appended  # type: ignore[method-assign]
-    save = traced_round.save_traces
+    save = traces.save_traces
 
     def saved(path: Path, *given: Any) -> None:
         save(path, *given)
         if name == "traces" and path.stem == number:
             die()
 
-    traced_round.save_traces = saved
+    traces.save_traces = saved
 
 
 class Remote:

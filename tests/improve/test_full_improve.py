@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lemur_ray.host.full_disk import is_full_disk
-from lemur_ray.improve import traced_round
+from lemur_ray.improve import traces
 from lemur_ray.improve.learner import Learner
 from lemur_ray.improve.rounds import Event, Rounds
 from lemur_ray.improve.traces import Journal
@@ -62,7 +62,7 @@ MOMENTS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
     "after the commit, before the swap": (Rounds, "append", is_record(Event.TRAINED)),
     "the journal": (Journal, "append", lambda *_: True),
     "after the journal, before the ledger": (Ledger, "extend", lambda ledger, _: "rounds" in ledger.path.parts),
-    "the traces": (traced_round, "save_traces", lambda *_: True),
+    "the traces": (traces, "save_traces", lambda *_: True),
     "after the traces, before the record": (Rounds, "append", is_record(Event.PLAYED)),
 }
 

@@ -14,8 +14,8 @@ from lemur_ray.benchmarks.discovery import find
 from lemur_ray.doctor.devices import Devices
 from lemur_ray.improve.config import BadInput
 from lemur_ray.improve.learner import Learner
-from lemur_ray.improve.on_ray import needs
-from lemur_ray.improve.on_ray.swap import SwapFailed, swap
+from lemur_ray.improve.on_ray import backend
+from lemur_ray.improve.on_ray.backend import SwapFailed, swap
 from lemur_ray.improve.prepare import prepare
 from lemur_ray.rollout.actors.actor_resources import MINIMAL
 from lemur_ray.train.run.folder import RunFolderError
@@ -185,14 +185,14 @@ def test_replicas_that_leave_nothing_to_learner_and_play_are_refused(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     replicas: int, use_gpu: bool, has: Devices, refused: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(needs, "available_devices", lambda: replace(has, in_cluster=True))
-    monkeypatch.setattr(needs, "actor_request", lambda *_: MINIMAL)
-    monkeypatch.setattr(needs.ray, "nodes", list)
+    monkeypatch.setattr(backend, "available_devices", lambda: replace(has, in_cluster=True))
+    monkeypatch.setattr(backend, "actor_request", lambda *_: MINIMAL)
+    monkeypatch.setattr(backend.ray, "nodes", list)
     monkeypatch.delenv("JAX_PLATFORMS")
     config = config_of(start, tmp_path / "run", replicas=replicas)
     config = replace(config, recipe=replace(config.recipe, mesh=replace(config.recipe.mesh, use_gpu=use_gpu)))
     with pytest.raises(BadInput, match=refused) if refused else nullcontext():
-        needs.check_devices(config, MODEL)
+        backend.check_devices(config, MODEL)
 
 
 class Replicas:

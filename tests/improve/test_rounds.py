@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.improve.alarms import alarms, collapse
+from lemur_ray.improve.outcome import alarms, collapse
 from lemur_ray.improve.rounds import Action, Due, Event, Rounds, RoundsError, due
 
 

@@ -2,11 +2,11 @@
 
 The learner is an actor, the model a Ray Serve application asked by handle, and the evaluation's pool plays."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,26 +18,38 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lemur_ray.agents.messages import Policy
-from lemur_ray.cluster.connection import connect
-from lemur_ray.improve.config import ImproveConfig
+from lemur_ray.benchmarks.discovery import find
+from lemur_ray.cluster.connection import available_devices, connect
+from lemur_ray.config import ModelConfig
+from lemur_ray.host.exit_codes import CausedError, ExitCode
+from lemur_ray.improve.config import BadInput, ImproveConfig
 from lemur_ray.improve.learner import Committed, Learner, LearnerSpec
 from lemur_ray.improve.loop import ImproveRun, RoundFailed, Served
-from lemur_ray.improve.on_ray.needs import check_devices
-from lemur_ray.improve.on_ray.swap import swap
 from lemur_ray.improve.prepare import prepare
 from lemur_ray.improve.training_rows import Rows
-from lemur_ray.rollout.actors.on_ray import RayPool
+from lemur_ray.rollout.actors.on_ray import RayPool, actor_request
 from lemur_ray.rollout.evaluation import EvaluationPlan, create_pool
 from lemur_ray.rollout.threads import Pool
 from lemur_ray.serve.config import BY_MACHINE, ServeJob
+from lemur_ray.serve.needs import device_needs
 from lemur_ray.serve.on_ray import serve_cluster
 from lemur_ray.serve.on_ray.deployments import serve_handle
 from lemur_ray.serve.on_ray.handle import HandleSpec
 from lemur_ray.serve.on_ray.weight_updates import update_all
+from lemur_ray.serve.planning.cluster_choice import with_devices
 from lemur_ray.train.on_ray.worker_environment import adopt_driver_folders, worker_env
 from lemur_ray.train.run.folder import lock
 from lemur_ray.train.run.lease import lease
 from lemur_ray.weights.open_model import open_model
+
+PAUSES_S = (5.0, 15.0, 45.0)
+"""Seconds before each further try to send new weights to all replicas: one that died is being started again."""
+
+
+class SwapFailed(CausedError):
+    """Raised if a replica does not serve the new weights after all tries; the same command starts new replicas."""
+
+    exit_code = ExitCode.TRY_AGAIN
 
 
 def improve(config: ImproveConfig, say: Callable[[str], None] = print) -> dict[str, Any]:
@@ -55,6 +67,22 @@ def improve(config: ImproveConfig, say: Callable[[str], None] = print) -> dict[s
         with OnRay(prepared.learner, config.replicas) as backend:
             run = ImproveRun(config, prepared.out, prepared.tokenizer, prepared.tasks, backend, seq_len, say)
             return run.run()
+
+
+def check_devices(config: ImproveConfig, model: ModelConfig) -> None:
+    """Raise BadInput if the connected cluster, without other jobs and grown to its limits, has too few devices for all
+    replicas of ``model``, the learner and one actor that plays. Refuses only certain failures."""
+    devices, use_gpu = available_devices(), config.recipe.mesh.use_gpu
+    job = with_devices(ServeJob(replicas=config.replicas), lambda: model, ray.nodes())
+    actor = actor_request(math.ceil(config.in_flight / config.actors), find(config.benchmark).resources)
+    others = {"CPU cores": actor.cpus, "GPUs": float(use_gpu)}
+    for what, (needed, available) in ({"GPUs": (0.0, devices.gpus)} | device_needs(job, devices)).items():
+        if (total := needed + others.get(what, 0)) > available:
+            on_cpus = ", leave --mesh.use-gpu out" if use_gpu else ", set JAX_PLATFORMS=cpu"
+            raise BadInput(
+                f"--replicas {config.replicas}: replicas, learner and one actor that plays take {total:.3g} {what}, "
+                f"{devices}: ask for fewer replicas{on_cpus * (what == 'GPUs')}, or use a larger cluster (RAY_ADDRESS)"
+            )
 
 
 class _LearnerActor(Learner):
@@ -113,7 +141,7 @@ class OnRay:
         if pool is not None:
             pool.close()
 
-    def __enter__(self) -> OnRay:
+    def __enter__(self) -> "OnRay":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -131,3 +159,34 @@ def _result(reference: Any) -> Committed:
         raise error.cause or error from error
     except RayError as error:
         raise RoundFailed(f"the learner was lost ({error}): run the same command again to resume") from error
+
+
+def swap(
+    update: Callable[[str], Sequence[str]],
+    folder: str,
+    version: str,
+    before: str = "",
+    replicas: int = 1,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Switch every replica to the weights in ``folder``; if one does not, all go back to ``before``, and again. update:
+    switches all replicas to a checkpoint folder and returns the version of each; raises RuntimeError if one refuses.
+    before: folder of the weights that are served now; empty: unknown. replicas: number that must answer: one that is
+    starting may have read the weights before. sleep: waits between tries. Raises SwapFailed after all tries."""
+    problem = ""
+    for pause in (0.0, *PAUSES_S):
+        sleep(pause)
+        try:
+            versions = list(update(folder))
+            if len(versions) >= replicas and {*versions} == {version}:
+                return
+            answers = ", ".join(sorted({*versions})) or "none"
+            problem = f"{len(versions)} of {replicas} replicas answered, with versions {answers}"
+        except RuntimeError as error:
+            problem = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        try:
+            if before:
+                update(before)
+        except RuntimeError as error:
+            problem = f"{problem}; nor could all go back: {error}"
+    raise SwapFailed(f"weights {version} are not served by all replicas after {1 + len(PAUSES_S)} tries: {problem}")
