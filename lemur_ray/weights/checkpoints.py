@@ -2,8 +2,6 @@
 
 Training, loading and evaluation share this definition of a committed checkpoint. Only small files are read."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -3,8 +3,6 @@
 Weights are copied in blocks, so the model may be larger than memory. A folder is called ``.partial`` until it is
 complete; in a bucket, which has no rename, the file that identifies a model is written last."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -17,17 +15,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lemur_ray.config import Recipe, identity
+from lemur_ray.config import ModelConfig, Recipe, identity
 from lemur_ray.host.file_lock import take
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.storage.file_system import COMMIT_MARKER, file_system
+from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tokenizer_folder import save_folder
 from lemur_ray.weights.checkpoints import CHECKPOINTS
-from lemur_ray.weights.hf_export import export
-from lemur_ray.weights.hf_tensors import DTYPES, transposes
+from lemur_ray.weights.hf_config import HuggingFaceError, config_files, tokenizer_files
+from lemur_ray.weights.hf_tensors import BLOCK_ROWS, DTYPES, HuggingFaceSink, transposes
 from lemur_ray.weights.open_model import OpenModel, open_model
 from lemur_ray.weights.orbax_params import CHUNK, CheckpointSink
-from lemur_ray.weights.param_slices import leaves, stream
+from lemur_ray.weights.param_slices import Source, leaves, stream
 from lemur_ray.weights.safetensors_writer import check_space, size_text
 
 _LAST = {"hf": "config.json", "run": "recipe.json"}
@@ -78,6 +77,37 @@ def convert(job: Convert, out: str) -> str:
                 _write_run(model, Path(folder), dtypes, job)
                 _upload(Path(folder), out)
     return out
+
+
+def export(
+    source: Source,
+    tokenizer: Tokenizer | None,
+    folder: str | Path,
+    dtypes: dict[str, np.dtype[Any]],
+    max_file_bytes: int,
+) -> None:
+    """Write weights, configs and tokenizer with chat template to a folder or URI, as ``transformers`` loads them.
+    dtypes: dtype of every written leaf by path; with the stored dtypes, import and export are bit-exact.
+    max_file_bytes: of one safetensors file. Raises HuggingFaceError if the tokenizer is larger than the model, before
+    anything is written; OSError if there is no space; the errors of reading the source."""
+    config = source.config
+    if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
+        raise HuggingFaceError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size} rows: they do not fit"
+        )
+    sink = HuggingFaceSink(folder, config, dtypes, max_file_bytes)
+    stream(source, sink, transposes, block_rows=BLOCK_ROWS)
+    sink.close()
+    write_small_files(str(folder), config, tokenizer, dtypes["embed"].name)
+
+
+def write_small_files(folder: str, config: ModelConfig, tokenizer: Tokenizer | None, dtype: str) -> None:
+    """Write tokenizer and configs to a folder or URI; ``config.json`` last, as it identifies a complete model. dtype:
+    of the weights, as "bfloat16"."""
+    texts = tokenizer_files(tokenizer) if tokenizer is not None else {}
+    fs, inner = file_system(folder)
+    for name, text in (texts | config_files(config, tokenizer, dtype)).items():
+        fs.pipe_file(f"{inner}/{name}", text.encode())
 
 
 def _write_run(model: OpenModel, folder: Path, dtypes: dict[str, np.dtype[Any]], job: Convert) -> None:

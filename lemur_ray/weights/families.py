@@ -2,8 +2,6 @@
 
 A family is a row of ``FAMILIES``. A field that is neither mapped nor known to change nothing is refused by its name."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

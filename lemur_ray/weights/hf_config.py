@@ -1,7 +1,5 @@
 """Read and write the small files of a Hugging Face model folder: config, generation config and tokenizer files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 torch stores a linear layer as (out, in), this project as (in, out); all other differences are names. A leaf is an array
 of the parameter tree, a label its dotted path."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

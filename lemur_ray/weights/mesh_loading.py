@@ -3,8 +3,6 @@
 If several devices share a stored row, each would read narrow columns of many rows, with a request per row or reading
 whole rows repeatedly. Instead each reads some rows whole, and an all-to-all exchanges the columns."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Collect all faults of a model's files, where opening the model reports only the first. No weights are read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ModelParts:
-    """The parts of a model that can be read, and the error messages for the others: ``faults``, and ``absent`` for
-    files that not every use needs."""
+    """The parts of a model that can be read, and the error messages for the others."""
 
     config: ModelConfig | None = None
     tokenizer: Tokenizer | None = None

@@ -2,8 +2,6 @@
 
 Opening reads no weights; the source of an opened model reads slices of them on demand."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

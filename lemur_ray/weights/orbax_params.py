@@ -3,8 +3,6 @@
 Arrays are zarr inside OCDBT, orbax's layout; they are opened one by one with tensorstore, because orbax itself restores
 and saves whole trees."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
@@ -22,8 +20,8 @@ from lemur_ray.model.llama import abstract_params
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.storage.health_probe import run_while_reachable
 from lemur_ray.storage.retry_policy import BucketError
-from lemur_ray.weights.background_flush import Flusher
 from lemur_ray.weights.param_slices import Index, Leaf, label, leaves, normalised
+from lemur_ray.weights.safetensors_writer import Flusher
 
 CHUNK = 1024
 """Maximum rows and columns of a written chunk; small, so that a host of a large mesh reads few unneeded bytes."""

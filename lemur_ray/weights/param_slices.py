@@ -3,8 +3,6 @@
 A leaf is an array of the parameter tree, its label the dotted path. A source reads any slice of any leaf, a sink writes
 slices, ``stream`` copies all blocks of a model from one to the other without holding the whole."""
 
-from __future__ import annotations
-
 import collections
 import os
 from collections.abc import Callable, Iterator

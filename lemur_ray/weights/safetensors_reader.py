@@ -3,8 +3,6 @@
 A file is eight bytes (little-endian header size), a JSON header, raw row-major tensors. Local files are read by offset,
 not mapped, because mapped pages count as memory of the process. URIs go through fsspec."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -2,8 +2,6 @@
 
 Published weights lack rows for tokens that are added to the tokenizer, such as those of chats."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from functools import partial

@@ -175,7 +175,7 @@ def make(hf: Path, config: Any) -> dict[str, Any]:
     import ml_dtypes
     import numpy as np
 
-    from lemur_ray.weights.hf_export import write_small_files
+    from lemur_ray.weights.convert import write_small_files
     from lemur_ray.weights.hf_tensors import DTYPES, HuggingFaceSink
     from lemur_ray.weights.param_slices import leaves
 

@@ -24,7 +24,7 @@ from lemur_ray.train.initial_state import initial_params
 from lemur_ray.train.run.folder import RunFolderError
 from lemur_ray.train.step import init_state
 from lemur_ray.weights import convert as conversion
-from lemur_ray.weights import hf_export, safetensors_writer
+from lemur_ray.weights import safetensors_writer
 from lemur_ray.weights.convert import Convert, convert
 from lemur_ray.weights.hf_config import HuggingFaceError
 from lemur_ray.weights.open_model import ModelNotFound, open_model
@@ -133,7 +133,7 @@ def test_a_bucket_left_behind_by_a_kill_is_no_model_and_is_written_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(hf_export, "write_small_files", killed)
+        patch.setattr(conversion, "write_small_files", killed)
         with pytest.raises(KeyboardInterrupt):
             run(model, f"{bucket}/hf")
     assert fsspec.filesystem("memory").exists(f"/bucket/hf/{SINGLE}")

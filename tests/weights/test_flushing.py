@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from lemur_ray.weights.background_flush import EVERY_BYTES, Flusher
+from lemur_ray.weights.safetensors_writer import EVERY_BYTES, Flusher
 
 
 def test_data_is_flushed_on_the_way_and_the_rest_at_the_end() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import Params, abstract_params
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.weights.hf_export import export
+from lemur_ray.weights.convert import export
 from lemur_ray.weights.hf_tensors import DTYPES
 from lemur_ray.weights.open_model import HostWeights, open_chat_model
 from lemur_ray.weights.param_slices import Source, label, leaves
