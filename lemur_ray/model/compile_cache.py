@@ -3,8 +3,6 @@
 A run of one worker on a local disk and a serving engine use ``$LEMUR_HOME/cache/jax``. Workers on several hosts and
 runs in a bucket cache in the run folder, so that a host that joins after a preemption reuses the programs."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 

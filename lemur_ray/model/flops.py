@@ -4,8 +4,6 @@
 ``6n_causal``: the same plus 6 x layers x model width x length per token for causal attention, half of the term of
 tables that count full attention (12 x L x D x S), and less for layers with a window. Recomputation is never counted."""
 
-from __future__ import annotations
-
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import num_params
 

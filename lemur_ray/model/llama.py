@@ -6,8 +6,6 @@ forward pass merges one layer of a plain nested dict into a static graph.
 
 Legend: N layers, B rows, L length, D dim, H heads, K kv heads, h head width, F feed-forward, V vocabulary."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -20,8 +18,7 @@ from flax import nnx
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.attention.dispatch import attention as attend
 from lemur_ray.model.attention.interface import NO_LIMITS, Limits
-from lemur_ray.model.embedding import lookup
-from lemur_ray.model.layout import Layout
+from lemur_ray.model.layout import Layout, lookup
 from lemur_ray.model.matmul import matmul, matmuls
 from lemur_ray.model.norm import rms_norm
 from lemur_ray.model.remat import GATHERED, named, rematerialised

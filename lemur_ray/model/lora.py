@@ -3,8 +3,6 @@
 A weight in the model's tree may be a `LowRank`: it is indexed by layer like an array, ``matmul`` multiplies by its
 parts, and the product A B is never formed. B starts at zero, so adapters initially change nothing."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

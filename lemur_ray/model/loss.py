@@ -8,8 +8,6 @@ chunk.
 
 Legend: B rows, L length, D dim, V vocabulary, T tokens of a chunk."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

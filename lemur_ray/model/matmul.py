@@ -4,8 +4,6 @@ Operands may be rounded to another type than the activations: bfloat16 operands 
 dot instructions (AVX512-BF16, AMX), while everything between products stays float32. XLA's CPU kernels reach that speed
 only on row-major operands, so transposed ones are copied."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -131,7 +129,7 @@ class LowRank:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.base.shape)
 
-    def __getitem__(self, index: Any) -> LowRank:
+    def __getitem__(self, index: Any) -> "LowRank":
         return self if index is Ellipsis else LowRank(self.base[index], self.a[index], self.b[index], self.scale)
 
 

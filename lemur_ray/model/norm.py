@@ -3,8 +3,6 @@
 The weight's gradient is summed over one flat token axis: over (rows, length) XLA's CPU backend takes thirty times as
 long."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

@@ -4,8 +4,6 @@ A policy is a name (``none``, ``full``, ``save_dots``, ``save_dots_except_mlp_in
 ``save:VALUE,..[+offload:VALUE,..]``; offloaded values are saved in host memory. Weights gathered for a product are
 never saved."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rotary position embedding in the rotate-half order of the Hugging Face weights, with float32 angles."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

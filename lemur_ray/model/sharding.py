@@ -1,7 +1,5 @@
 """The device mesh of a run, and shardings of parameters, their copies and batches by the rule table in ``layout``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -26,17 +24,12 @@ def make_mesh(config: MeshConfig, devices: list[Any] | None = None) -> Mesh:
 
 def param_shardings(config: ModelConfig, mesh: Mesh) -> Params:
     """The parameter tree with the NamedSharding of each leaf."""
-    shapes = abstract_params(config)
-    axes = logical_axes(config)
 
-    def one(path: Any, leaf: Any) -> NamedSharding:
-        names = axes
-        for key in path:
-            names = names[key.key]
+    def one(path: Any, leaf: Any, axes: tuple[str, ...]) -> NamedSharding:
         label = jax.tree_util.keystr(path, simple=True, separator=".")
-        return NamedSharding(mesh, spec(tuple(names), leaf.shape, mesh, label))
+        return NamedSharding(mesh, spec(axes, leaf.shape, mesh, label))
 
-    return jax.tree_util.tree_map_with_path(one, shapes)
+    return jax.tree_util.tree_map_with_path(one, abstract_params(config), logical_axes(config))
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

@@ -4,8 +4,6 @@ Ray Data's iterators have no position (Ray issue #37633), and ``streaming_split`
 gets a separate ordered dataset of row *numbers* from the checkpointed row on; tasks on the cluster read the rows; every
 row carries its number, which the training loop asserts."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -2,8 +2,6 @@
 
 Used by the Ray Data feed, and by callers that need the same batches without a cluster."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 
 So the state of the data stream is one integer. Only the mixture and sizes of the sources are needed, no files."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,8 +43,7 @@ class PlanRows(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanSource:
-    """A source of training rows: ``name``, ``kind`` (code or text), number of ``rows`` in the corpus, its share of the
-    run (``weight``), and passes over its used rows (``epochs``)."""
+    """A source of training rows; ``kind``: code, text or chat."""
 
     name: str
     kind: str
@@ -102,7 +99,7 @@ class Plan:
         return tuple(_used(source, count) for source, count in zip(self.sources, counts, strict=True))
 
     @cached_property
-    def _skips(self) -> _Skips:
+    def _skips(self) -> "_Skips":
         return _Skips(self.skip)
 
     def row(self, i: int) -> PlanRow:
@@ -141,18 +138,12 @@ class Plan:
         rows = sum(self.counts)
         return [
             {
-                "name": source.name,
-                "kind": source.kind,
-                "rows": source.rows,
-                "asked_share": source.weight / total,
-                "asked_epochs": source.epochs,
-                "built_rows": count,
-                "built_share": count / rows,
-                "used_rows": used,
+                "name": source.name, "kind": source.kind, "rows": source.rows, "asked_share": source.weight / total,
+                "asked_epochs": source.epochs, "built_rows": count, "built_share": count / rows, "used_rows": used,
                 "built_epochs": count / used if used else 0.0,
             }
             for source, count, used in zip(self.sources, self.counts, self.used_rows, strict=True)
-        ]
+        ]  # fmt: skip
 
 
 class _Skips:
@@ -251,11 +242,8 @@ def _shares(manifest: Mapping[str, Any], code_to_text: float) -> list[tuple[str,
     total = math.fsum(ratio[kind] for kind in tokens)
     if not usable or total <= 0:
         raise PlanError("the corpus has no source with rows: build it again")
-    return [
-        (
-            source["name"],
-            source["kind"],
-            max(ratio[source["kind"]] / total * source["tokens"] / tokens[source["kind"]], SMALLEST_SHARE * 1.1),
-        )
-        for source in usable
-    ]
+
+    def share(kind: str, size: int) -> float:
+        return max(ratio[kind] / total * size / tokens[kind], SMALLEST_SHARE * 1.1)
+
+    return [(source["name"], source["kind"], share(source["kind"], source["tokens"])) for source in usable]

@@ -2,8 +2,6 @@
 
 Knows nothing of jax, Ray or files. A recipe's file cites the source of its numbers; `get_recipe` finds it by name."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 

@@ -4,8 +4,6 @@ The printed weights sum to 99.90 (code 90.80, although the table says 90.9) and 
 89.89B, so weights are normalised by their own sum wherever they are used. Epochs above 1 mean several differently
 shuffled passes; epochs below 1 mean a fixed subset; none is printed for text."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

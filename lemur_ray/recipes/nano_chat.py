@@ -5,16 +5,14 @@ hundred questions about code: many small steps and muon, as in nano. Loss on the
 
     python jobs/instruct.py            # about 11 minutes on 2 otherwise idle CPU cores"""
 
-from lemur_ray.config import OptimizerConfig, Recipe, TrainConfig
+from lemur_ray.config import Recipe, TrainConfig
 from lemur_ray.recipes import nano
 
 RECIPE = Recipe(
     name="nano-chat",
     source="ours; loss mask after the paper's A.2",
     model=nano.RECIPE.model,
-    optimizer=OptimizerConfig(
-        name="muon", peak_lr=2e-3, warmup_steps=30, final_lr_fraction=0.05, b2=0.98, eps=1e-8, clip_norm=0.0
-    ),
+    optimizer=nano.RECIPE.optimizer,
     data=nano.RECIPE.data,
     train=TrainConfig(
         steps=3600, rows_per_step=1, spike_sigmas=0.0, checkpoint_every_steps=1000, checkpoint_every_s=120.0

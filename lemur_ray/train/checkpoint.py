@@ -3,8 +3,6 @@
 Each is a Composite of the train state and one JSON item with the row number in the plan, so that both are committed
 together. Knows nothing of Ray and of how a step is computed."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import errno
@@ -240,7 +238,7 @@ class Checkpoints:
                 self._timed_out = False
             self._saving = None
 
-    def __enter__(self) -> Checkpoints:
+    def __enter__(self) -> "Checkpoints":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -3,8 +3,6 @@
 A checkpoint is due after a number of steps, after a time, and when a host is about to be preempted. Every worker of a
 run makes the same calls and gets the same answers. Knows nothing of the content of a checkpoint."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

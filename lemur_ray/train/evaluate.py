@@ -1,9 +1,6 @@
 """Held-out loss by kind and by source, in nats per token and bits per byte, always on the same rows.
 
-Evaluation changes neither parameters nor files. Knows corpus layout (``heldout`` in the manifest) and model, not Ray.
-"""
-
-from __future__ import annotations
+Evaluation changes neither parameters nor files. Knows the layout of a corpus (``heldout``) and the model, not Ray."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,13 +14,11 @@ import numpy as np
 from lemur_ray.config import Recipe
 from lemur_ray.corpus.bucket_rows import open_rows
 from lemur_ray.corpus.manifest import read_manifest
-from lemur_ray.model.llama import hidden_states, output_head
 from lemur_ray.model.lora import adapted
-from lemur_ray.model.loss import cross_entropy
 from lemur_ray.model.sharding import batch_sharding, replicated
 from lemur_ray.plan.mixture import largest_remainder
 from lemur_ray.text.tokenizer_folder import tokenizer_in
-from lemur_ray.train.step import execution
+from lemur_ray.train.step import execution, token_losses
 
 BY_KIND, BY_SOURCE = "heldout/", "heldout_source/"
 """Prefixes of metric names, followed by the kind or source, then loss or bits_per_byte."""
@@ -31,8 +26,7 @@ BY_KIND, BY_SOURCE = "heldout/", "heldout_source/"
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The rows of an evaluation, of all sources together: their arrays, loss weights and bytes of text by row, and
-    which rows belong to which group of metrics."""
+    """The rows of an evaluation, of all sources together."""
 
     rows: dict[str, np.ndarray]
     """Arrays of PackedRow, padded with rows of weight 0 to whole batches."""
@@ -79,13 +73,10 @@ class Evaluator:
 
     def _row_losses(self, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
         """Weighted sum of the losses of each row, (B,). Documents are always masked."""
-        how = replace(execution(self.recipe, self.mesh).forward, remat="none")
-        x = hidden_states(params, self.recipe.model, batch["tokens"], batch["segment_ids"], batch["positions"], how)
-        losses = cross_entropy(
-            x, output_head(params), batch["targets"], batch["loss_weights"], how.operand_dtype, how.layout,
-            self.recipe.model.logit_cap,
-        )  # fmt: skip
-        return jnp.sum(losses.per_token * batch["loss_weights"], axis=1)
+        masked = replace(self.recipe, data=replace(self.recipe.data, mask_documents=True))
+        how = execution(masked, self.mesh)
+        how = how._replace(forward=replace(how.forward, remat="none"), unroll=False)
+        return jnp.sum(token_losses(params, batch, masked, how) * batch["loss_weights"], axis=1)
 
     def _place(self, rows: dict[str, np.ndarray]) -> dict[str, jax.Array]:
         sharding = batch_sharding(self.mesh)

@@ -3,8 +3,6 @@
 As in MaxText, a spike is more than a number of standard deviations (six there) above the mean of the last 128 accepted
 steps. A skipped step does not enter the window. Knows nothing of how a step is computed."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax

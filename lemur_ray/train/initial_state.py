@@ -4,8 +4,6 @@ be those of another run or model.
 Every process reads only the slices of its own devices. The caller owns the JSON stored with the state and checks that a
 checkpoint belongs to its run. Knows nothing of batches, of the training loop and of how workers are started."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

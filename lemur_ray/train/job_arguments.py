@@ -1,7 +1,5 @@
 """The command line of training jobs: ``[RECIPE] --flags``, where every field of the recipe is a flag."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Sequence

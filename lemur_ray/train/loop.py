@@ -5,8 +5,6 @@ iterator that begins at a requested row; every row carries its number, which is 
 the same parts (``initial_state``, ``step``, ``recorder``, ``checkpoint_schedule``, ``run.attempt``) in a loop of its
 own. Knows nothing of how workers are started."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
@@ -74,14 +72,6 @@ class Worker:
         """Raises Superseded if a newer attempt of the run has begun."""
         if self.fence is not None:
             self.fence.check()
-
-    def write_result(self, run: Run, result: dict[str, Any]) -> dict[str, Any]:
-        """Write ``result`` to ``result.json`` of the run folder; returns what was written. If this worker has a
-        ``fence``, field ``attempt`` (the attempt number) is added, and Superseded raised if a newer attempt began."""
-        if self.fence is None:
-            write_json(f"{run.out}/result.json", result)
-            return result
-        return self.fence.write_json("result.json", result)
 
     def say(self, line: str) -> None:
         """Log a line for a person; workers other than the primary one are silent."""
@@ -255,7 +245,10 @@ class _Start:
         if differing:
             say(f"WARNING: replayed steps came out different: {differing[:10]}; this resume was not exact")
         recorder.flush()
-        return self.worker.write_result(run, result)
+        if self.worker.fence is not None:
+            return self.worker.fence.write_json("result.json", result)
+        write_json(f"{run.out}/result.json", result)
+        return result
 
 
 class RowSupply:

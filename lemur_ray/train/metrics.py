@@ -3,8 +3,6 @@
 A line's loss is the weighted mean since the previous line. Checkpoints store the sums, so a resumed run writes exactly
 the lines of an uninterrupted one. Knows nothing of jax arrays, Ray and of how a step is computed."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -63,7 +61,7 @@ class Window:
             out["skipped_rows"] = self.skipped
         return out
 
-    def cleared(self) -> Window:
+    def cleared(self) -> "Window":
         """The next window: empty sums, same totals of the run and ``skips_in_a_row``."""
         return Window(skips_in_a_row=self.skips_in_a_row, skipped_steps=self.skipped_steps, train_s=self.train_s)
 

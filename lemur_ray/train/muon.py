@@ -4,8 +4,6 @@ The orthogonalisation is the quintic Newton-Schulz iteration of ``optax.contrib.
 with. Two differences: wide matrices are iterated on their small Gram matrix, and operands may be rounded to bfloat16
 (docs/decisions/015). Knows nothing of schedules and decay."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

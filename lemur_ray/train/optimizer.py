@@ -3,8 +3,6 @@
 A rule returns a *direction*; the step subtracts learning rate x direction, so the schedule is a function of the step
 number alone and holds no state. Knows nothing of losses, batches or meshes."""
 
-from __future__ import annotations
-
 from typing import Any, assert_never
 
 import jax

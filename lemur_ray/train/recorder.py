@@ -3,8 +3,6 @@
 Metrics of a step are read after the next step has been dispatched, so that the device never waits. Works for any
 training loop that uses ``step``. Knows nothing of the loop, of data and of checkpoints."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ The loss of a batch is a sum over tokens divided once by the batch's sum of weig
 depend on how the batch is cut into microbatches or spread over devices. Knows nothing of Ray, files or where batches
 come from."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from functools import partial
@@ -52,8 +50,7 @@ UNROLL_LAYERS = 8
 @partial(jax.tree_util.register_dataclass, data_fields=["step", "params", "opt"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """State of a run between two steps, without its position in the data: number of batches consumed, parameters, and
-    state of optimizer and spike guard."""
+    """State of a run between two steps, without its position in the data."""
 
     step: Any
     """() int32: batches consumed, skipped ones included."""
@@ -253,14 +250,8 @@ def make_train_step(
     if mesh is None:
         return jax.jit(step, donate_argnums=0)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(recipe, mesh))
+    base = (param_shardings(recipe.model, mesh),) if recipe.lora.rank else ()
     return jax.jit(
-        step,
-        donate_argnums=0,
-        compiler_options=step_options(mesh.devices.flat[0]),
-        in_shardings=(
-            shardings,
-            batch_sharding(mesh),
-            *((param_shardings(recipe.model, mesh),) if recipe.lora.rank else ()),
-        ),
-        out_shardings=(shardings, replicated(mesh)),
-    )
+        step, donate_argnums=0, compiler_options=step_options(mesh.devices.flat[0]),
+        in_shardings=(shardings, batch_sharding(mesh), *base), out_shardings=(shardings, replicated(mesh)),
+    )  # fmt: skip

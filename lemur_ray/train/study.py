@@ -3,8 +3,6 @@
 A trial is an ordinary run in a folder of its own; trials differ only in ratio and seed. This module makes trials and
 runs one in this process. Knows nothing of how they are scheduled and plotted."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -8,8 +8,6 @@ kernels are five times slower on the other orientation.
 
 Legend: B rows, K key/value heads, G queries per key head, L length, C block, W = reach x C, h head width."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

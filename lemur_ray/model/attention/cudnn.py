@@ -6,8 +6,6 @@ another document and no array has L x L elements. ``masked`` is for GPUs before 
 
 Legend: B rows, L length, H query heads, K key/value heads, h head width, M = ``Limits.max_documents``."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any, Literal, NamedTuple

@@ -5,8 +5,6 @@ Serving has a separate attention over cached keys.
 
 Legend: B rows, L length, H query heads, K key/value heads, h head width."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,8 +15,7 @@ from jax.sharding import PartitionSpec as P
 from lemur_ray.model.attention import cudnn, splash
 from lemur_ray.model.attention.block_skipping import skipping
 from lemur_ray.model.attention.interface import NO_LIMITS, Attention, Limits
-from lemur_ray.model.attention.oracle import plain
-from lemur_ray.model.attention.xla import chunked
+from lemur_ray.model.attention.oracle import chunked, plain
 from lemur_ray.model.layout import Layout
 from lemur_ray.model.remat import named
 

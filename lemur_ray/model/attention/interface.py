@@ -1,7 +1,5 @@
 """The signature that all implementations of attention share."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Protocol
 
 import jax

@@ -1,8 +1,7 @@
-"""Slow reference of causal attention over packed documents, against which the other implementations are tested.
+"""Causal attention over packed documents in plain XLA, on every platform, mesh and shape: the slow reference against
+which all implementations are tested, and the fallback where no kernel fits.
 
 Legend: B rows, L length, H query heads, K key/value heads, G = H / K, h head width."""
-
-from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,8 @@ from lemur_ray.model.matmul import sum_dtype
 
 MASKED = -1e30
 """Score of a masked key."""
+CHUNK = 128
+"""Number of queries in a block of ``chunked``."""
 
 
 def grouped(q_BLHh: jax.Array, num_kv_heads: int) -> jax.Array:
@@ -49,3 +50,19 @@ def plain(
     at = jnp.arange(q_BLHh.shape[1])
     visible = (segment_ids_BL[:, :, None] == segment_ids_BL[:, None, :]) & in_window(at, at, limits.window)
     return over_visible(grouped(q_BLHh, k_BLKh.shape[2]), k_BLKh, v_BLKh, visible, limits.cap).reshape(q_BLHh.shape)
+
+
+def chunked(
+    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, limits: Limits = NO_LIMITS
+) -> jax.Array:
+    """`interface.Attention` for CHUNK queries at a time, each chunk with only the keys from the first that its window
+    reaches (without a window: the row's first) to its last query."""
+    length, window = q_BLHh.shape[1], limits.window
+    q = grouped(q_BLHh, k_BLKh.shape[2])
+    out = []
+    for begin in range(0, length, CHUNK):
+        first, end = max(0, begin - window + 1) if window else 0, min(begin + CHUNK, length)
+        visible = segment_ids_BL[:, begin:end, None] == segment_ids_BL[:, None, first:end]
+        visible &= in_window(jnp.arange(begin, end), jnp.arange(first, end), window)
+        out.append(over_visible(q[:, begin:end], k_BLKh[:, first:end], v_BLKh[:, first:end], visible, limits.cap))
+    return jnp.concatenate(out, axis=1).reshape(q_BLHh.shape)

@@ -1,7 +1,5 @@
 """Causal attention over packed documents on TPU: jax's splash kernel, which skips blocks above the diagonal."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

@@ -3,8 +3,6 @@
 libtpu describes the topology of a slice without a chip; of GPUs the description is a GpuTargetConfigProto in text form.
 Imports jax only in `devices`; knows nothing of programs."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

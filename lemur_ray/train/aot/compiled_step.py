@@ -4,8 +4,6 @@ The compiled program is the one that the devices would run. Without libtpu only 
 devices. Import it once the environment is set (``absent_devices``), which jax reads. Knows nothing of Ray and of
 data."""
 
-from __future__ import annotations
-
 import math
 import time
 from typing import Any

@@ -3,8 +3,6 @@
 Read from optimised HLO, because XLA's own cost analysis counts the body of a loop once. A product is a ``dot``, a
 ``convolution`` or a call of cuBLAS. The caller gives the cost of a kernel; other library calls are listed."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Parser of optimised HLO text: instructions of an XLA executable by computation. Knows nothing of costs."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

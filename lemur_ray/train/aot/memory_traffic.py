@@ -4,12 +4,10 @@ Read from optimised HLO, because XLA's own cost analysis counts the body of a lo
 cost nothing. Of an operand that is only sliced, the slice is read; of one that is updated in place, the update is
 written. What a TPU kernel reads is not counted. Knows nothing of what the arrays are."""
 
-from __future__ import annotations
-
 import re
 
 from lemur_ray.train.aot.hlo_text import Instruction, parse, size_bytes
-from lemur_ray.train.aot.schedule import call_target
+from lemur_ray.train.aot.schedule import call_target, called_by
 from lemur_ray.train.aot.trips import trips_of
 
 _FAST = re.compile(r"\b\w+\[[\d,]*\](?=\{[^{}]*S\([1-46-9]\)[^{}]*\})")
@@ -24,8 +22,6 @@ _ALIASED = "output_to_operand_aliasing={{}:"
 """Attribute of a fusion within a fusion whose result is its operand in another layout."""
 _UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
 """Instruction that updates its first operand in place -> index of the operand that it writes."""
-_CALLED = re.compile(r"(?:calls|to_apply|body)=%?([\w.\-]+)")
-_BRANCHES = re.compile(r"(?:branch_computations=\{|true_computation=|false_computation=)([^}=]*)")
 
 
 def memory_bytes(hlo: str) -> float:
@@ -48,12 +44,11 @@ class _Traffic:
 
     def _bytes(self, name: str, i: Instruction) -> float:
         if i.opcode == "while":
-            return trips_of(i, self._computations, self._named[name], 1) * self.of(_called(i))
+            return trips_of(i, self._computations, self._named[name], 1) * self.of(called_by(i)[0])
         if i.opcode == "call":
-            return self.of(_called(i))
+            return self.of(called_by(i)[0])
         if i.opcode == "conditional":
-            branches = re.findall(r"%([\w.\-]+)", " ".join(_BRANCHES.findall(i.rest)))
-            return min(map(self.of, branches), default=0)
+            return min(map(self.of, called_by(i)), default=0)
         shapes, written = self._shapes[name], size_bytes(self._shapes[name][i.name])
         if i.opcode == "copy-start":  # (target, source, state); what the next execution needs first costs it nothing
             return 0 if "cross_program_prefetch" in i.rest else size_bytes(shapes[i.name][:2])
@@ -73,9 +68,9 @@ class _Traffic:
             return 0
         if i.opcode != "fusion":
             return whole
-        inside = self._computations[_called(i)]
-        parameter = next(j.name for j in inside if j.opcode == "parameter" and j.inside == str(n))
-        return self._used(_called(i), parameter, whole)
+        (called,) = called_by(i)
+        parameter = next(j.name for j in self._computations[called] if j.opcode == "parameter" and j.inside == str(n))
+        return self._used(called, parameter, whole)
 
     def _used(self, name: str, array: str, whole: int) -> float:
         """Bytes that a fused computation reads of an array of ``whole`` bytes, which it may reshape first."""
@@ -99,14 +94,7 @@ class _Traffic:
             return self._written(name, self._named[name][i.operands[0]])
         if i.opcode != "fusion":
             return written
-        inside = _called(i)
+        (inside,) = called_by(i)
         *_, root = self._computations[inside]
         parts = root.operands if root.opcode == "tuple" else [root.name]
         return min(written, sum(self._written(inside, self._named[inside][part]) for part in parts))
-
-
-def _called(i: Instruction) -> str:
-    """The computation that a fusion, call or loop runs."""
-    match = _CALLED.search(i.rest)
-    assert match is not None, f"{i.opcode} {i.name} runs nothing"
-    return match[1]

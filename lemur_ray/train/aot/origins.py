@@ -3,8 +3,6 @@
 XLA stores the operation name and a stack frame of every instruction that jax traced. Instructions made by the compiler
 have neither and get the origin of a neighbour. Knows nothing of costs."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping
@@ -31,7 +29,7 @@ class Origins:
     """Frame -> frame of its caller."""
 
     @classmethod
-    def of(cls, hlo: str) -> Origins:
+    def of(cls, hlo: str) -> "Origins":
         """Parse the stack frame tables at the beginning of ``hlo``, ``compiled.as_text()``; empty without any."""
         files, functions = _table(hlo, "FileNames"), _table(hlo, "FunctionNames")
         places, frames = _fields(hlo, "FileLocations"), _fields(hlo, "StackFrames")

@@ -2,8 +2,6 @@
 
 Sets environment variables that jax reads on import, so this module imports jax late. Knows nothing of Ray."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

@@ -2,8 +2,6 @@
 
 Bytes and operations come from a compiled program, times are estimates (``chips``). Knows nothing of compilation."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,13 +1,12 @@
 """Text report of a pod plan: memory by kind, FLOPs, collectives, estimated times; and the sharding of parameters."""
 
-from __future__ import annotations
-
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 
 from lemur_ray.config import Recipe
 from lemur_ray.model.layout import MESH_AXES, spec
@@ -117,20 +116,14 @@ def abstract_mesh(recipe: Recipe) -> Any:
 def describe(recipe: Recipe) -> Iterator[str]:
     """Yield a table of parameters, one line each: shape, logical axes, partition, bytes on one device without and with
     optimizer state. recipe: its mesh has no -1. Raises ValueError if a shape does not divide."""
-    mesh, axes, total = abstract_mesh(recipe), logical_axes(recipe.model), 0
-    update_rule = recipe.optimizer.rule
+    mesh, update_rule, total = abstract_mesh(recipe), recipe.optimizer.rule, 0
+    shapes = jax.tree_util.tree_leaves_with_path(abstract_params(recipe.model))
+    axes = jax.tree.leaves(logical_axes(recipe.model), is_leaf=lambda one: isinstance(one, tuple))
     yield f"{'parameter':22s} {'shape':>22s} {'logical axes':30s} {'partition':28s} {'bytes':>12s} {'and moments':>14s}"
-    for path, leaf in jax.tree_util.tree_leaves_with_path(abstract_params(recipe.model)):
+    for (path, leaf), names in zip(shapes, axes, strict=True):
         label = jax.tree_util.keystr(path, simple=True, separator=".")
-        names: Any = axes
-        for key in path:
-            names = names[key.key]
-        partition = spec(tuple(names), leaf.shape, mesh, label)
-        parts = 1
-        for rule in partition:
-            for axis in (rule,) if isinstance(rule, str) else rule or ():
-                parts *= mesh.shape[axis]
-        size = leaf.size * 4 // parts
+        partition = spec(names, leaf.shape, mesh, label)
+        size = 4 * math.prod(NamedSharding(mesh, partition).shard_shape(leaf.shape))
         with_state = size * (4 + update_rule.state_bytes(block_matrix=names[0] == "layers" and is_matrix(names))) // 4
         total += with_state
         shown = ", ".join("-" if rule is None else str(rule) for rule in partition)

@@ -1,7 +1,5 @@
 """Tells which collectives of a scheduled HLO program overlap with computation. Knows nothing of costs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 
@@ -17,9 +15,9 @@ _CUBLAS = ("__cublas$gemm", "__cublas$lt$matmul")
 
 def call_target(instruction: Instruction) -> str:
     """Target of a custom call; "" for any other instruction."""
-    target = (
-        re.search(r'custom_call_target="([^"]*)"', instruction.rest) if instruction.opcode == "custom-call" else None
-    )
+    if instruction.opcode != "custom-call":
+        return ""
+    target = re.search(r'custom_call_target="([^"]*)"', instruction.rest)
     return target[1] if target else ""
 
 

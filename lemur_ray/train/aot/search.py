@@ -3,8 +3,6 @@
 The model sums memory and communication of a step from shapes alone and is used for ordering only; results come from
 compiled programs. Knows nothing of XLA."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import NamedTuple

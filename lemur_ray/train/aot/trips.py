@@ -1,7 +1,5 @@
 """Trip counts of loops in an HLO program, from the compiler's annotation or a counter's start, step and limit."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

@@ -2,8 +2,6 @@
 
 They run in Ray Train's controller. Know nothing of what the workers do; ``run.failures`` classifies their errors."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -52,10 +50,8 @@ def worker_traceback(errors: Mapping[int, BaseException]) -> str:
     """Traceback of the first worker (rank -> error) that has one, as indented lines; "" if none has. The indentation
     keeps the lines on the terminal: ``cluster.ray_output`` sends other tracebacks to a log."""
     for rank, error in sorted(errors.items()):
-        if (
-            not isinstance(error, TrainingStopped | RunFolderError)
-            and len(lines := str(error).strip().splitlines()) > 1
-        ):
+        lines = str(error).strip().splitlines()
+        if len(lines) > 1 and not isinstance(error, TrainingStopped | RunFolderError):
             return "".join(f"  | {line}\n" for line in (f"worker {rank}:", *lines))
     return ""
 

@@ -3,8 +3,6 @@
 Ray Data tasks that get no free core wait for ever, and the run with them: this happens after a lost host, when the
 restarted workers hold every remaining core. Knows nothing of the content of a batch."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Checks, before anything starts, that every host that may train can reach the folders of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

@@ -1,9 +1,6 @@
 """Runs training on a Ray cluster: the training loop under Ray Train's JaxTrainer, with rows from Ray Data.
 
-Pretraining and instruction tuning are the same run on different corpora. Knows nothing of what happens inside a step.
-"""
-
-from __future__ import annotations
+Pretraining and instruction tuning are the same run on different corpora. Knows nothing of what a step computes."""
 
 import contextlib
 import os
@@ -99,11 +96,8 @@ def train(
         signs = SignsOfLife(f"{out}/goodput.jsonl", check=fence.check)
         signs.write(submit=True)
         signs.close()
-        share, start = (
-            partial(_share, recipe, shapes),
-            partial(next_row, run.checkpoints, bucket_environment(), run.row_after(run.first_step)),
-        )
-        feed = PlanFeed(plan, corpus, recipe.train.rows_per_step, start, share)
+        start = partial(next_row, run.checkpoints, bucket_environment(), run.row_after(run.first_step))
+        feed = PlanFeed(plan, corpus, recipe.train.rows_per_step, start, partial(_share, recipe, shapes))
         try:
             with fence.explaining_errors():
                 return _fit(run, shapes, feed, fence)

@@ -4,8 +4,6 @@ Plain tasks, because nothing is searched or stopped early: a trial's own folder 
 (docs/decisions/010). A task that dies is retried and resumes from its checkpoint; the tasks of a dead driver end with
 it. Knows nothing of the content of a trial."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

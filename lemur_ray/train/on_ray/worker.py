@@ -2,8 +2,6 @@
 
 A reason that no restart can remove is written to ``stopped.json`` for the driver. Knows nothing of restarts."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

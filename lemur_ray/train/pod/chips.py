@@ -4,8 +4,6 @@ Figures per TPU chip are those of Cloud TPU's pages on v4, v5e, v5p and v6e; lin
 "How to Scale Your Model" (chapter 2). Figures of GPUs are those of NVIDIA's data sheets (dense operations) and of DGX
 systems (one adapter of 400 Gbit/s for each GPU), their memory what the driver reports. Nothing was measured here."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -122,9 +120,8 @@ def step_time(
     axis -> bytes that a chip sends; waiting_bytes: those of them that no computation overlaps. topology: chips along
     each torus axis, or ([hosts,] GPUs of a host)."""
     speed = axis_bytes_per_s(chip, topology, sizes)
-    slowest = min(
-        (speed[name] for name in speed if sizes.get(name, 1) > 1), default=1.0
-    )  # for groups over several axes
+    # For groups over several axes.
+    slowest = min((speed[name] for name in speed if sizes.get(name, 1) > 1), default=1.0)
     by_axis = {axis: sent / speed.get(axis, slowest) for axis, sent in sent_bytes.items()}
     waiting = sum(sent / speed.get(axis, slowest) for axis, sent in waiting_bytes.items())
     return StepTime(flops / (chip.peak_flops * PRODUCTS_AT_PEAK), sum(by_axis.values()), by_axis, waiting)

@@ -2,8 +2,6 @@
 
 Their values are in compiler_options.toml. Options that the user sets in XLA_FLAGS or LIBTPU_INIT_ARGS win."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

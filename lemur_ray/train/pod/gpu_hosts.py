@@ -1,7 +1,5 @@
 """GPU hosts as numbers: NVLink connects the GPUs of a host, a network the hosts. Knows nothing of Ray and of jax."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import math

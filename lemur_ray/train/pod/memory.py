@@ -2,8 +2,6 @@
 
 A run above it cannot fit; ``train/aot`` computes what a step really needs. Knows nothing of jax."""
 
-from __future__ import annotations
-
 import math
 
 from lemur_ray.config import Recipe

@@ -4,8 +4,6 @@ The driver checks with abstract meshes that the parameters divide; a worker orde
 compares them with the recipe; on TPUs mesh axes lie along torus axes, so that rings connect neighbours. Knows nothing
 of Ray and of what a step computes."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import math
@@ -93,10 +91,8 @@ def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[Ru
             "topology, resources of a worker and JAX_PLATFORMS"
         )
     position = worker_position(where, rank)
-    if where.num_slices > 1 and (position["megascale_slice"], position["megascale_slices"]) not in (
-        (position["slice"], where.num_slices),
-        (-1, -1),
-    ):
+    configured = position["megascale_slice"], position["megascale_slices"]
+    if where.num_slices > 1 and configured not in ((position["slice"], where.num_slices), (-1, -1)):
         raise ValueError(
             f"worker {rank} counts to slice {position['slice']} of {where.num_slices}, but libtpu is configured for "
             f"slice {position['megascale_slice']} of {position['megascale_slices']}: leave MEGASCALE_* to Ray"

@@ -4,8 +4,6 @@ The rules per generation are those of Cloud TPU: v4 and v5p are 3-D tori with 4 
 4, and up to 8 if the whole slice is one host. An elastic run has one shape for each permitted number of workers. Knows
 nothing of Ray, of jax and of which devices exist."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -63,7 +61,7 @@ class Slice:
     topology: str
 
     @classmethod
-    def of(cls, accelerator_type: str, topology: str) -> Slice:
+    def of(cls, accelerator_type: str, topology: str) -> "Slice":
         """The slice of that type and topology. Raises ValueError listing the existing ones."""
         kind, text = generation(accelerator_type), topology.strip().lower()
         axes = "AxBxC" if kind.num_axes == 3 else "AxB"
@@ -224,8 +222,7 @@ def _fill(mesh: MeshConfig, workers: int, slices: int, per_worker: int, dcn: int
 
 @dataclass(frozen=True)
 class BatchSplit:
-    """Division of a global batch over the devices of a run: its rows with padding, pieces that gradients are
-    accumulated over, and rows of padding."""
+    """Division of a global batch over the devices of a run."""
 
     rows: int
     """Rows of the batch, padding included."""

@@ -2,8 +2,6 @@
 
 The training loop switches the stopwatch between items. Knows nothing of jax, of steps and of Ray."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 import uuid

@@ -1,8 +1,6 @@
 """Checkpoints of a run in a bucket, for orbax: each attempt writes to folders of its own and commits them with a
 marker, which only the newest attempt can create."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any

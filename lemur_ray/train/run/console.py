@@ -3,8 +3,6 @@
 Plain lines, because they pass through Ray's log files. All lines and the numbers of every source are in
 ``metrics.jsonl``. Knows only metrics lines and a clock."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -2,8 +2,6 @@
 
 Neither needs a collective. A process alone, or one without jax.distributed, agrees with itself."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import threading
@@ -49,7 +47,7 @@ class SaveAgreement:
         threading.Thread(target=self._listen, name="save agreement", daemon=True).start()
 
     @classmethod
-    def of_workers(cls, rank: int, world_size: int, step: int) -> SaveAgreement | None:
+    def of_workers(cls, rank: int, world_size: int, step: int) -> "SaveAgreement | None":
         """The agreement among all ``world_size`` processes of jax.distributed; None if there is only one. rank: of this
         process. step: the last one taken, the same for all. Every process must make the same calls of this method, as
         their order numbers the keys."""

@@ -5,8 +5,6 @@ recur at the same step: a run that commits nothing in between makes no progress.
 exit code; those of Ray, tensorstore and collectives arrive as text, so `classify` is the one place that matches text.
 Knows nothing of Ray, of jax and of how workers are started."""
 
-from __future__ import annotations
-
 import enum
 import re
 from collections import Counter

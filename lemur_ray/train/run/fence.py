@@ -5,8 +5,6 @@ each later group under a new one. A process that was stopped or cut off keeps wo
 writes anything it reads a newer number and ends. Files are replaced only in the version that was read before the number
 was compared, so an attempt that is overtaken in between conflicts with what the newer one writes."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json
@@ -32,7 +30,7 @@ class Superseded(TrainingStopped, RunFolderError):
 class Fence:
     """The right of one attempt to write to a run folder, on a disk or in a bucket. Picklable: workers get a copy."""
 
-    def __init__(self, out: str, *, confirm: Callable[[], object] = lambda: None, after: Fence | None = None) -> None:
+    def __init__(self, out: str, *, confirm: Callable[[], object] = lambda: None, after: "Fence | None" = None) -> None:
         """Take the next attempt number, after which earlier attempts can no longer write. Raises OSError.
         confirm: called before the number is written; raises if this process has lost the lease. after: the previous
         attempt of the same driver; raises Superseded if that is no longer the newest attempt."""
@@ -53,7 +51,7 @@ class Fence:
             except VersionConflict:
                 continue  # another attempt took that number first
 
-    def for_group(self) -> Fence:
+    def for_group(self) -> "Fence":
         """A copy for one group of workers; ``check`` raises once the same driver has started its next group."""
         group = copy.copy(self)
         group._one_group = True

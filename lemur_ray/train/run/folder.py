@@ -2,8 +2,6 @@
 
 Reads and writes small JSON files and one lock; knows nothing of jax, Ray or the content of a checkpoint."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

@@ -2,10 +2,7 @@
 
 A run appends signs of life to ``goodput.jsonl``: one at submission, one at the start of an attempt, then the seconds of
 the attempt so far by item. ``account`` adds them up over all attempts; its items sum to the total. Times use the
-monotonic clock, also between attempts on one boot of one machine: the wall clock affects only waits between machines.
-"""
-
-from __future__ import annotations
+monotonic clock, also between attempts on one boot of one machine: the wall clock affects only waits between hosts."""
 
 import contextlib
 import json

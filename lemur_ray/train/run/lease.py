@@ -5,8 +5,6 @@ small file with a counter that its holder increments every few seconds; another 
 changes, so no clocks of two machines are compared. In a bucket it is taken and renewed by compare-and-swap
 (``bucket_lease``). Knows nothing of what a run writes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -2,8 +2,6 @@
 
 Takes seconds, starts nothing and writes nothing. Refuses only what cannot work: a run that passes may still not fit."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

@@ -3,8 +3,6 @@
 Traces are written to ``<run>/profiles/step-N`` in the layout of TensorBoard's and XProf's profile page. An error is
 logged once and never ends a run. Knows nothing of what a step computes."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

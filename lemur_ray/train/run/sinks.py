@@ -3,8 +3,6 @@
 A sink opened after a restart receives every earlier line of ``metrics.jsonl``, so that no step is missing or doubled.
 Each sink has its own thread; one that fails or hangs is dropped with a log line. Knows nothing of jax or training."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import importlib.util

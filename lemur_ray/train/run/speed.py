@@ -1,7 +1,5 @@
 """Speed and memory of a run: model FLOP/s and MFU in both conventions of ``model.flops``, peak memory."""
 
-from __future__ import annotations
-
 import resource
 import sys
 

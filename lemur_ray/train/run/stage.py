@@ -3,8 +3,6 @@
 A stage can continue its parent's step count, so that a schedule spans both. Its rows continue where the parent's ended
 if both have the same plan of rows; else they begin at row 0. Knows nothing of jax and of arrays."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from lemur_ray.config import differing_fields, from_dict

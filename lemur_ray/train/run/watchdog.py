@@ -2,8 +2,6 @@
 
 Ray Train reacts to the dead worker and restarts the group at the newest commit. Knows nothing of jax and of Ray."""
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os
@@ -82,7 +80,7 @@ class StepWatchdog:
         finally:
             self._at, self._patient = time.monotonic(), False
 
-    def __enter__(self) -> StepWatchdog:
+    def __enter__(self) -> "StepWatchdog":
         if self._thread is not None:
             self._thread.start()
         return self

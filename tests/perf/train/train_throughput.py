@@ -74,7 +74,7 @@ def spread(values: list[float]) -> list[float]:
 def start(name: str) -> subprocess.Popen[str]:
     """A worker with one thread on the last core, with the allocator that our training workers have (ours only)."""
     sys.path.insert(0, str(ROOT))
-    from lemur_ray.train.pod.allocator import allocator_environment
+    from lemur_ray.train.on_ray.worker_environment import allocator_environment
 
     core = max(os.sched_getaffinity(0))
     env = {**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}

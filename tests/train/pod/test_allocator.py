@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from lemur_ray.train.pod.allocator import allocator_environment
+from lemur_ray.train.on_ray.worker_environment import allocator_environment
 
 FAULTS = """
 import resource
