@@ -187,7 +187,7 @@ class TracedRound:
             if isinstance(error, TracesDamaged):
                 self._say(str(error))
         traces = {**traces, **self._journal.read()}  # a journal is newer: it goes once the file is written
-        if _complete(episodes, traces):
+        if complete(episodes, traces):
             return traces
         self._say(f"round {self._number}: traces of some episodes are missing, so it is played again")
         return None
@@ -205,7 +205,7 @@ class TracedRound:
         self._folder.rename(aside)
 
 
-def _complete(episodes: Sequence[Episode], traces: Traces) -> bool:
+def complete(episodes: Sequence[Episode], traces: Traces) -> bool:
     """Whether every scored episode has a trace of each of its turns; True without episodes."""
     return all(
         len(traces.get(str(episode.key), ())) == len(episode.trajectory.steps)

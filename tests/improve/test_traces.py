@@ -9,8 +9,17 @@ import pytest
 from lemur_ray.agents.messages import Trace
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Step, Trajectory
 from lemur_ray.improve.config import BadInput
-from lemur_ray.improve.groups import complete, group_batch, round_batches
-from lemur_ray.improve.traces import Journal, TracedRound, Traces, TracesDamaged, load_traces, save_traces, traced_turns
+from lemur_ray.improve.groups import group_batch, round_batches
+from lemur_ray.improve.traces import (
+    Journal,
+    TracedRound,
+    Traces,
+    TracesDamaged,
+    complete,
+    load_traces,
+    save_traces,
+    traced_turns,
+)
 
 FIRST = Trace((1, 2), (5, 3), (-0.5, -0.25), "s")
 GOES_ON = Trace((1, 2, 5, 3, 7), (6, 3), (-1.0, 0.0), "t")
