@@ -119,11 +119,8 @@ class BucketRows:
         missing = [shard for shard in np.unique(shards).tolist() if not (there / self._name(shard)).is_dir()]
         if missing:
             with self._errors_as_row_set_errors(), ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
-                for _ in pool.map(self._touch, missing):
+                for _ in pool.map(lambda shard: os.close(self._used(shard)), missing):
                     pass
-
-    def _touch(self, shard: int) -> None:
-        os.close(self._used(shard))
 
     @contextlib.contextmanager
     def _opened(self, shard: int) -> Iterator[rows.Arrays]:
@@ -192,11 +189,10 @@ class BucketRows:
         for (shard, kind, begin, size), name in zip(requests, names, strict=True):
             if not 0 <= begin <= begin + size <= self.index["shards"][shard]["files"][kind]["bytes"]:
                 raise RowSetError(f"{self.url}/{name}: the index places rows outside of it; build this corpus again")
+        begins, ends = [begin for _, _, begin, _ in requests], [begin + size for _, _, begin, size in requests]
         paths = [f"{self._inner}/{name}" for name in names]
-        begins, sizes = [begin for _, _, begin, _ in requests], [size for _, _, _, size in requests]
-        ends = [begin + size for begin, size in zip(begins, sizes, strict=True)]
         pieces: list[bytes] = self._fs.cat_ranges(paths, begins, ends, on_error="raise")
-        for name, size, piece in zip(names, sizes, pieces, strict=True):
+        for (*_, size), name, piece in zip(requests, names, pieces, strict=True):
             if len(piece) != size:
                 raise RowSetError(f"{self.url}/{name}: {len(piece)} of {size} bytes came: build this corpus again")
         return pieces

@@ -138,10 +138,9 @@ class RowWriter:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self._shards: list[dict[str, Any]] = []
-        self._tokens: list[np.ndarray] = []
-        self._trained: list[np.ndarray] = []
-        self._lengths: list[int] = []
-        self._counts: list[int] = []
+        self._rows: list[tuple[np.ndarray, np.ndarray, list[int]]] = []
+        """Of each row that is not yet written: token ids, whether each is trained, lengths of its pieces."""
+        self._num_pieces = 0
         self._has_trained: bool | None = None
 
     def write(self, pieces: Sequence[np.ndarray], trained: Sequence[np.ndarray] | None = None) -> None:
@@ -161,38 +160,32 @@ class RowWriter:
         row[: sum(lengths)] = np.concatenate(pieces)
         if row.min() < 0 or row.max() >= self.vocab_size:
             raise ValueError(f"token ids {row.min()} to {row.max()}: expected 0 to {self.vocab_size - 1}")
-        self._tokens.append(row.astype(token_dtype(self.vocab_size)))
+        marks = np.zeros(self.seq_len, bool)
         if trained is not None:
-            if [len(marks) for marks in trained] != lengths:
+            if [len(of_piece) for of_piece in trained] != lengths:
                 raise ValueError(f"trained marks of lengths {[len(m) for m in trained]}: expected {lengths}")
-            marks = np.zeros(self.seq_len, bool)
             marks[: sum(lengths)] = np.concatenate(trained)
-            self._trained.append(marks)
-        self._lengths += lengths
-        self._counts.append(len(lengths))
-        if len(self._tokens) == self.shard_rows:
+        self._rows.append((row.astype(token_dtype(self.vocab_size)), marks, lengths))
+        self._num_pieces += len(lengths)
+        if len(self._rows) == self.shard_rows:
             self._flush()
 
     def _flush(self) -> None:
-        if not self._tokens:
+        if not self._rows:
             return
-        arrays = np.stack(self._tokens), np.array(self._lengths), np.array(self._counts)
-        trained = np.stack(self._trained) if self._has_trained else None
+        tokens, marks, lengths = zip(*self._rows, strict=True)
+        arrays = np.stack(tokens), np.concatenate(lengths), np.array(list(map(len, lengths)))
+        trained = np.stack(marks) if self._has_trained else None
         self._shards.append(write_shard(self.folder, f"{len(self._shards):05d}", *arrays, trained))
-        self._tokens, self._trained, self._lengths, self._counts = [], [], [], []
+        self._rows = []
 
     def close(self, *, documents: int | None = None) -> dict[str, Any]:
         """Write the last shard, commit the set and return its index, the content of ``rows.json``. documents: their
         number, by default that of the pieces."""
-        pieces = len(self._lengths) + sum(shard["files"]["lengths"]["bytes"] // 4 for shard in self._shards)
         self._flush()
-        return commit_row_set(
-            self.folder,
-            self._shards,
-            seq_len=self.seq_len,
-            vocab_size=self.vocab_size,
-            documents=pieces if documents is None else documents,
-        )
+        documents = self._num_pieces if documents is None else documents
+        shape = {"seq_len": self.seq_len, "vocab_size": self.vocab_size}
+        return commit_row_set(self.folder, self._shards, documents=documents, **shape)
 
     def __enter__(self) -> Self:
         return self

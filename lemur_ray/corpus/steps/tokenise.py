@@ -1,5 +1,6 @@
 """Encode documents as token ids, and train a tokenizer on a sample of texts."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -28,13 +29,11 @@ def repeat_to(texts: Sequence[str], num_bytes: float) -> list[str]:
     """The texts in order, repeated until they have ``num_bytes`` bytes of UTF-8; none is cut. [] if all are empty."""
     out: list[str] = []
     total = 0
-    sizes = [len(text.encode()) for text in texts]
-    while total < num_bytes and any(sizes):
-        for text, size in zip(texts, sizes, strict=True):
-            out.append(text)
-            total += size
-            if total >= num_bytes:
-                break
+    for text in itertools.cycle(texts) if any(texts) else ():
+        if total >= num_bytes:
+            break
+        out.append(text)
+        total += len(text.encode())
     return out
 
 
