@@ -43,7 +43,15 @@ def _detect() -> Callable[[str], tuple[str, float]]:
     if detector_name().startswith("py3langid"):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-        return _with_py3langid(LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True).classify)
+        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+        def classify(text: str) -> tuple[str, float]:
+            if not any(map(str.isalpha, text)):
+                return "", 0.0
+            code, probability = identifier.classify(text)
+            return code, float(probability)
+
+        return classify
     from langdetect import DetectorFactory, LangDetectException, detect_langs
 
     DetectorFactory.seed = 0
@@ -54,15 +62,5 @@ def _detect() -> Callable[[str], tuple[str, float]]:
         except LangDetectException:
             return "", 0.0
         return str(best.lang).partition("-")[0], float(best.prob)
-
-    return detect
-
-
-def _with_py3langid(classify: Callable[[str], tuple[str, float]]) -> Callable[[str], tuple[str, float]]:
-    def detect(text: str) -> tuple[str, float]:
-        if not any(map(str.isalpha, text)):
-            return "", 0.0
-        code, probability = classify(text)
-        return code, float(probability)
 
     return detect
