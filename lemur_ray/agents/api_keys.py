@@ -82,17 +82,14 @@ class Key:
         return f"Key({self.name or ('unnamed' if self._value else 'none')})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Key) and self.__reduce__() == other.__reduce__()
+        return isinstance(other, Key) and self._parts == other._parts
 
     def __hash__(self) -> int:
-        return hash(self.__reduce__()[1])
+        return hash(self._parts)
 
-    def __reduce__(self) -> tuple[object, tuple[str, str, str, str]]:
-        return _key, (self._value, self.name, self.file, self.flag)
-
-
-def _key(value: str, name: str, file: str, flag: str) -> Key:
-    return Key(value, name=name, file=file, flag=flag)
+    @property
+    def _parts(self) -> tuple[str, str, str, str]:
+        return self._value, self.name, self.file, self.flag
 
 
 def _is_usual(url: str, environment: Mapping[str, str]) -> bool:

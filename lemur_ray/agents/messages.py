@@ -35,8 +35,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a conversation, with the tool calls of an assistant's or, for a tool's, the id of its call.
-    ``weight`` 0: not trained on."""
+    """One message of a conversation."""
 
     role: Role
     content: str

@@ -29,9 +29,7 @@ class RecordedTurn:
     observation: str | None = None
     """The whole message that followed the reply; None: there was none"""
     reward: float | None = None
-    """Reward of the turn; None if the format stores none"""
     feedback: str | None = None
-    """A teacher's feedback after the turn"""
     tool_calls: tuple[ToolCall, ...] | None = None
     """As in ``ChatReply``"""
 

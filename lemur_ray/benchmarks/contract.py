@@ -78,8 +78,7 @@ def check_options(name: str, options: type[Any]) -> None:
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """Settings of an evaluation that every benchmark gets, besides its own options: data folder, form of the prompt
-    ("full" or "brief"), recording to replay and how, and epochs."""
+    """Settings of an evaluation that every benchmark gets, besides its own options."""
 
     data: Path | None = None
     """Folder of outside data sets"""

@@ -18,4 +18,3 @@ class View:
     text: str = ""
     """The whole observation as text; the model may have got only part of it"""
     acted_on: Box | None = None
-    """Area of the picture that the next action is applied to"""

@@ -41,8 +41,7 @@ cut_at = cut
 
 @dataclass(frozen=True)
 class QuestionDetails:
-    """Optional fields of a question: how it is asked (shots, raw text, prefill, choices, tools), its reference reply
-    ``gold``, the grader's sandbox, and what identifies its data."""
+    """Optional fields of a question: how it is asked, its reference reply, and what its grader needs."""
 
     shots: str = ""
     """Text before the question that many tasks share (worked examples); the ledger stores it once"""

@@ -15,8 +15,7 @@ MODELS: tuple[str, ...] = _PAPER["models"]
 @dataclass(frozen=True)
 class Published:
     """One column of a table of the paper. ``n``: number of tasks; ``values``: published score in % by model;
-    ``setting``: how it was measured; ``mean_of``, ``beside``: names of the categories whose mean the column is, or has
-    in a second line."""
+    ``setting``: how it was measured."""
 
     table: str
     column: str

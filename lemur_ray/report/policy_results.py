@@ -136,7 +136,6 @@ class PolicyComparison:
     difference: PairedDifference
     different_settings: str
     p_holm: float | None = None
-    """The p-value adjusted for all pairs of the same page; None if there is only one."""
 
 
 def comparisons(results: Sequence[PolicyResult]) -> list[PolicyComparison]:

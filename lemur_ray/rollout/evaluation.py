@@ -45,7 +45,6 @@ class EvaluationPlan:
     config: EvalConfig[Any]
     tasks: Sequence[Task]
     policy: str
-    """Name of the policy in the episodes' keys."""
     settings: Settings
     out: Path
     departures: Sequence[str] = ()

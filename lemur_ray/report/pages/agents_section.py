@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.report.escape import printable
 from lemur_ray.report.pages import figures
 from lemur_ray.report.pages.caveats import unscored_and_overflowed
@@ -294,12 +294,8 @@ def _departures(result: PolicyResult) -> str:
 def _squares(result: PolicyResult) -> list[tuple[str, str, str]]:
     """CSS class, link and label of each episode, by category."""
     ranked = sorted(zip(result.episodes, result.links, strict=True), key=lambda pair: pair[0].category)
-    return [(mark(episode), link, _label(episode)) for episode, link in ranked]
-
-
-def _label(episode: Episode) -> str:
-    turns = len(episode.trajectory.steps)
-    return f"{episode.category} · {episode.key.task}: {episode.outcome.value}, {turns} turns"
+    labels = (f"{e.category} · {e.key.task}: {e.outcome.value}, {len(e.trajectory.steps)} turns" for e, _ in ranked)
+    return [(mark(episode), link, label) for (episode, link), label in zip(ranked, labels, strict=True)]
 
 
 def _by_kind(results: Results) -> Markup:

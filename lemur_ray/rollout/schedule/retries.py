@@ -45,13 +45,11 @@ class RetryPolicy:
 
 @dataclass
 class AttemptHistory:
-    """The attempts at one episode so far: number of the current one, why earlier ones had no score, and how many were
-    ``excused`` or ``counted`` against the allowed repetitions."""
+    """The attempts at one episode so far: number of the current one, from 1, why earlier ones had no score, and how
+    many were ``excused`` or ``counted`` against the allowed repetitions."""
 
     number: int = 1
-    """Number of the current attempt, from 1."""
     reasons: tuple[str, ...] = ()
-    """Reasons why earlier attempts had no score."""
     quarantined: tuple[int, ...] = ()
     """Numbers of the earlier attempts that a sandbox in quarantine ended."""
     excused: int = 0

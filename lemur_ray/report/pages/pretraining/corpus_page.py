@@ -44,6 +44,7 @@ def render_corpus(manifest: Mapping[str, Any], statistics: Mapping[str, Any]) ->
     sources, counts = manifest["sources"], manifest.get("counts", {})
     documents, tokens, rows = (sum(one[what] for one in sources) for what in ("documents", "tokens", "rows"))
     read = sum(one["read"] for one in counts.values())
+    rules = sorted({rule for of in counts.values() for rule in of["dropped"]} - set(COMPARISONS))
     facts = {"documents": documents, "read": read, "tokens": tokens, "rows": rows, "seq_len": manifest["seq_len"]}
     facts["vocabulary"] = manifest["vocab_size"]
     return render(
@@ -55,7 +56,7 @@ def render_corpus(manifest: Mapping[str, Any], statistics: Mapping[str, Any]) ->
         mixture=_mixture(manifest),
         languages=_shares(statistics.get("languages", {}), "language", tokens),
         licences=_shares(statistics.get("licences", {}), "licence", tokens),
-        rules=_rules(counts),
+        rules=_by_source(rules, counts),
         duplicates=_duplicates(manifest),
         examples=_examples(statistics.get("examples", {}), counts),
     )
@@ -114,13 +115,8 @@ def _shares(totals: Mapping[str, Sequence[int]], what: str, tokens: int) -> Mark
     return table([what, "documents", "tokens", "share"], rows) if rows else Markup("")
 
 
-def _rules(counts: Mapping[str, Mapping[str, Any]]) -> Markup:
-    """Documents dropped by each rule (rows) of each source (columns)."""
-    rules = sorted({rule for of in counts.values() for rule in of["dropped"]} - set(COMPARISONS))
-    return _by_source(rules, counts)
-
-
 def _by_source(rules: Sequence[str], counts: Mapping[str, Mapping[str, Any]]) -> Markup:
+    """Documents dropped by each rule (rows) of each source (columns)."""
     rows = []
     for rule in rules:
         numbers = [of["dropped"].get(rule, 0) for of in counts.values()]

@@ -22,7 +22,6 @@ class Point:
     low: float | None
     high: float | None
     values: tuple[float, ...]
-    """One value for each seed."""
 
 
 def ratio_chart(series: Mapping[str, Sequence[Point]], *, y_label: str) -> Markup:
