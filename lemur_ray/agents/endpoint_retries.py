@@ -21,7 +21,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from lemur_ray.agents.endpoint import RequestSlots
@@ -211,23 +211,16 @@ def requested_pause_s(headers: Mapping[str, str], now: float) -> float | None:
     """The pause in seconds that the response headers ``retry-after-ms`` or ``retry-after`` (seconds or HTTP date)
     demand. ``now``: Unix seconds. None if there is no such header, its form is unknown, or its pause is not positive:
     immediate retries would flood the endpoint, so the caller chooses the pause."""
-    pauses = (_milliseconds(headers.get("retry-after-ms")), _seconds(headers.get("retry-after"), now))
-    return next((seconds for seconds in pauses if seconds is not None and 0 < seconds < math.inf), None)
+    for name in ("retry-after-ms", "retry-after"):
+        with suppress(KeyError, ValueError, OverflowError):
+            text = headers[name]
+            seconds = float(text) / 1000 if name.endswith("-ms") else _seconds(text.strip(), now)
+            if 0 < seconds < math.inf:
+                return seconds
+    return None
 
 
-def _milliseconds(text: str | None) -> float | None:
-    try:
-        return None if text is None else float(text) / 1000
-    except ValueError:
-        return None
-
-
-def _seconds(text: str | None, now: float) -> float | None:
-    try:
-        if text is None:
-            return None
-        if (text := text.strip()).replace(".", "", 1).isdigit():
-            return float(text)
-        return email.utils.parsedate_to_datetime(text).timestamp() - now
-    except (ValueError, OverflowError):
-        return None
+def _seconds(text: str, now: float) -> float:
+    if text.replace(".", "", 1).isdigit():
+        return float(text)
+    return email.utils.parsedate_to_datetime(text).timestamp() - now

@@ -16,7 +16,7 @@ from lemur_ray.instruct.solved import SolvedFilter, conversations_of, select
 from lemur_ray.rollout.benchmark_tasks import from_json, tasks_of
 from lemur_ray.rollout.evaluation_folder import EvaluationError, load_settings, replace_file
 from lemur_ray.rollout.ledger import read_episodes
-from lemur_ray.rollout.replay_episodes import replay_episodes
+from lemur_ray.rollout.runner import replay_episodes
 
 # Reasons for leaving an episode out, as they stand in the counts.
 HELD_OUT = "held_out_task"

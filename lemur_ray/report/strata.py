@@ -3,12 +3,23 @@
 Tasks that share a database, a template or a subject are not independent observations (Miller, arXiv 2411.00640). Knows
 no interval and draws nothing."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from lemur_ray.agents.trajectory import Episode, Outcome
 
+E = TypeVar("E", bound=Episode)
+K = TypeVar("K", bound=Hashable)
 Stratum = tuple[list[float], list[Hashable]]
 """Values of one stratum of a macro average, and the unit that each value belongs to."""
+
+
+def grouped(episodes: Iterable[E], key: Callable[[E], K]) -> dict[K, list[E]]:
+    """Episodes by ``key``, in the order of first appearance."""
+    groups: dict[K, list[E]] = {}
+    for episode in episodes:
+        groups.setdefault(key(episode), []).append(episode)
+    return groups
 
 
 def cluster_of(episode: Episode) -> tuple[str, str, str]:
@@ -32,10 +43,7 @@ def units_of(episodes: Sequence[Episode]) -> tuple[list[Hashable], str]:
 def strata_of(episodes: Sequence[Episode]) -> dict[str, Stratum]:
     """Category -> success of its scored episodes, and their units; without categories that have no score. The units of
     a category that is a single cluster are its tasks."""
-    kinds: dict[str, list[Episode]] = {}
-    for episode in episodes:
-        if episode.outcome.scored:
-            kinds.setdefault(episode.category, []).append(episode)
+    kinds = grouped((e for e in episodes if e.outcome.scored), lambda e: e.category)
     return {name: (solved_or_not(kinds[name]), _within(kinds[name])) for name in sorted(kinds)}
 
 

@@ -23,7 +23,7 @@ from lemur_ray.report.statistics import (
     stratified_mean,
     wilson,
 )
-from lemur_ray.report.strata import cluster_of, strata_of, units_of
+from lemur_ray.report.strata import cluster_of, grouped, strata_of, units_of
 from lemur_ray.rollout.progress import CutReplies
 
 
@@ -169,9 +169,7 @@ def summarise(episodes: Iterable[Episode]) -> Report:
     if len(runs) > 1:
         raise ValueError(f"episodes of {len(runs)} runs: {runs[:3]}; summarise them one by one (see by_run)")
     benchmark, policy, recipe = runs[0]
-    kinds: dict[str, list[Episode]] = {}
-    for episode in everything:
-        kinds.setdefault(episode.category, []).append(episode)
+    kinds = grouped(everything, lambda e: e.category)
     groups = tuple(_group(name, kinds[name]) for name in sorted(kinds))
     strata = [*strata_of(everything).values()]
     macro = stratified_mean(strata) if len(strata) > 1 else None
@@ -180,10 +178,7 @@ def summarise(episodes: Iterable[Episode]) -> Report:
 
 def by_run(episodes: Iterable[Episode]) -> dict[tuple[str, str, str], list[Episode]]:
     """Episodes grouped by (benchmark, policy, recipe hash), in the order of first appearance."""
-    runs: dict[tuple[str, str, str], list[Episode]] = {}
-    for episode in episodes:
-        runs.setdefault((episode.key.benchmark, episode.key.policy, episode.key.recipe), []).append(episode)
-    return runs
+    return grouped(episodes, lambda e: (e.key.benchmark, e.key.policy, e.key.recipe))
 
 
 def _mean(values: list[float]) -> float | None:
@@ -255,11 +250,8 @@ def compare(a: Sequence[Episode], b: Sequence[Episode]) -> PairedDifference | No
 
 
 def _solved_by_task(episodes: Iterable[Episode]) -> dict[str, list[bool]]:
-    solved: dict[str, list[bool]] = {}
-    for e in episodes:
-        if e.outcome.scored:
-            solved.setdefault(e.key.task, []).append(is_solved(e))
-    return solved
+    by_task = grouped((e for e in episodes if e.outcome.scored), lambda e: e.key.task)
+    return {task: [*map(is_solved, played)] for task, played in by_task.items()}
 
 
 def to_csv(reports: Iterable[Report]) -> str:

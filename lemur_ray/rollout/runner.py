@@ -7,18 +7,24 @@ its host or with other episodes does not count (``Attempt.excused``), so a lost 
 episode that is lost again and again is played isolated after all others: if its process dies then, it is the cause.
 The run stops if no attempt reaches the policy for ``RetryPolicy.silence_s``."""
 
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
+from pathlib import Path
 
 from lemur_ray.agents.messages import EndpointRefused
-from lemur_ray.agents.trajectory import Episode, Outcome, Task
+from lemur_ray.agents.recording import record_episodes
+from lemur_ray.agents.replay import ReplayPolicy
+from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task
 from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 from lemur_ray.rollout.episode_record import discard_turns
 from lemur_ray.rollout.ledger import Episodes, Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.schedule.retries import AttemptHistory, RetryPolicy, RetryQueue, SilenceWatch
 from lemur_ray.rollout.schedule.scheduler import EpisodeScheduler
-from lemur_ray.rollout.threads import Pool
+from lemur_ray.rollout.threads import Pool, ThreadPool
 
 REFERENCE_CHARS = 4000
 """Maximum characters of a reference answer stored in the ledger."""
@@ -120,3 +126,16 @@ def _reference(task: Task) -> str:
     reference = task.options.get("reference")
     reference = reference.get("answer") if isinstance(reference, Mapping) else reference
     return str(reference)[:REFERENCE_CHARS] if isinstance(reference, str | int | float) else ""
+
+
+def replay_episodes(played: Sequence[tuple[Episode, Task]], in_flight: int) -> dict[EpisodeKey, Outcome]:
+    """Play each episode's stored replies again on its task, ``in_flight`` episodes at a time, without a model, in
+    threads of this process; progress goes to stderr. Returns the new outcomes by key. An episode that ends differently
+    has a wrong record, or an environment that is not deterministic."""
+    recording = record_episodes((episode for episode, _ in played), "ledger")
+    plan = [EpisodeSpec(episode.key, task) for episode, task in played]
+    pool = ThreadPool(ReplayPolicy(recording), in_flight)
+    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "replay.jsonl") as ledger:
+        progress = Progress(sys.stderr, time.monotonic, label="replay")
+        ended = run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=time.monotonic)
+        return {episode.key: episode.outcome for episode in ended}

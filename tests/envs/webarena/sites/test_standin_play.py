@@ -23,8 +23,7 @@ from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.rollout.progress import Progress
-from lemur_ray.rollout.replay_episodes import replay_episodes
-from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.runner import replay_episodes, run_episodes
 from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
 from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import ThreadPool
