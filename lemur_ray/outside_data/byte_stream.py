@@ -60,19 +60,27 @@ class ByteRanges(Protocol):
 
 
 class LocalRanges:
-    """``ByteRanges`` of a local file. Raises FetchError if it cannot be opened, or becomes shorter while it is read."""
+    """``ByteRanges`` of a local file. size: bytes as listed, -1 if unknown. Raises FetchError if the file cannot be
+    opened, becomes shorter while it is read, or, where a size is listed, has another one or is written meanwhile."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, size: int = -1) -> None:
         try:
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed with this object
         except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
             raise FetchError(f"cannot be opened ({error.strerror})") from error
-        self.size, self.version = os.fstat(self._file.fileno()).st_size, ""
+        about = os.fstat(self._file.fileno())
+        self.size, self.version, self._modified_ns = about.st_size, "", about.st_mtime_ns if size >= 0 else None
+        if size not in (-1, about.st_size):
+            self._file.close()
+            raise FetchError(f"changed since it was listed: {about.st_size} bytes; expected {size} bytes")
 
     def fetch(self, begin: int, end: int) -> bytes:
         data = os.pread(self._file.fileno(), min(end - begin, BLOCK // 8), begin)
-        if not data and os.fstat(self._file.fileno()).st_size < self.size:
+        about = os.fstat(self._file.fileno())
+        if about.st_size < self.size:
             raise FetchError("the file became shorter while it was read")
+        if self._modified_ns not in (None, about.st_mtime_ns):
+            raise FetchError("the file was written to while it was read")
         return data
 
     def close(self) -> None:
@@ -106,9 +114,9 @@ class BucketRanges:
 
 def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:
     """Open a local path, an object of a bucket, an ``https://`` address or an ``hf://datasets/...`` file.
-    size, version: as listed (-1, empty: unknown); a remote file of another version, or a web or Hub file of another
-    size, raises FetchError when it is read. Raises FetchError or OSError if it is missing or not accessible,
-    Interrupted for a temporary failure, ImportError if the bucket's client is not installed."""
+    size, version: as listed (-1, empty: unknown); a local, web or Hub file of another size, or a remote file of another
+    version, raises FetchError when it is opened or read. Raises FetchError or OSError if the file is missing or not
+    accessible, Interrupted for a temporary failure, ImportError if the bucket's client is not installed."""
     if uri.startswith("hf://"):
         from lemur_ray.outside_data.hub import HubRanges, hub_address  # a second to import, for such files only
 
@@ -117,7 +125,7 @@ def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:
         from lemur_ray.outside_data.http_ranges import HttpRanges
 
         return HttpRanges(uri, size, version)
-    return BucketRanges(uri, size, version) if "://" in uri else LocalRanges(uri.removeprefix("file://"))
+    return BucketRanges(uri, size, version) if "://" in uri else LocalRanges(uri.removeprefix("file://"), size)
 
 
 class ByteStream(io.RawIOBase):

@@ -47,7 +47,7 @@ class HttpRanges:
                 if answer.status_code == 416 and self.size < 0:  # an empty file has no first byte
                     self.size = 0
                     return b""
-                self._check(answer)
+                self._check(answer, begin)
                 if answer.status_code != 206:
                     return self._copied(answer, begin, end)
                 return self._body(answer)
@@ -79,8 +79,9 @@ class HttpRanges:
         self.size, self._copy = copy.tell(), copy
         return self.fetch(begin, end)
 
-    def _check(self, answer: httpx2.Response) -> None:
-        """Raise Interrupted or FetchError for an error status, FetchError if the file is not the listed one."""
+    def _check(self, answer: httpx2.Response, begin: int) -> None:
+        """Raise Interrupted or FetchError for an error status, FetchError if the file is not the listed one or a range
+        does not start at byte ``begin``."""
         status = answer.status_code
         if status in (408, 429) or status >= 500:
             raise Interrupted(f"{urlsplit(self.url).netloc} answered {status}", asked_wait_s(answer.headers))
@@ -88,10 +89,14 @@ class HttpRanges:
             raise FetchError(f"{urlsplit(self.url).netloc} does not let you read it ({status})")
         if status not in (200, 206):
             raise FetchError(f"not there ({status}): its owners removed or renamed it")
-        total = re.search(r"/(\d+)$", answer.headers.get("Content-Range", ""))
-        if total is None and status == 206:
+        sent = re.search(r"(\d+)-\d+/(\d+)$", answer.headers.get("Content-Range", ""))
+        if sent is None and status == 206:
             raise FetchError(f"{urlsplit(self.url).netloc} sends ranges and does not tell the size of the file")
-        size = int(total[1]) if total else int(answer.headers.get("Content-Length") or -1)
+        if sent and status == 206 and int(sent[1]) != begin:
+            raise FetchError(
+                f"{urlsplit(self.url).netloc} sent bytes from {sent[1]} on; asked for bytes from {begin} on"
+            )
+        size = int(sent[2]) if sent else int(answer.headers.get("Content-Length") or -1)
         version = answer.headers.get("ETag", "").removeprefix("W/").strip('"')
         if (self.size >= 0 and size >= 0 and size != self.size) or (self.version and version not in ("", self.version)):
             raise FetchError(

@@ -136,7 +136,7 @@ def test_a_cut_or_damaged_file_is_a_failure_at_any_position(form: str, damage: s
     for position in positions(len(data) - 80):
         begin = position + 16
         path.write_bytes(data[:begin] if damage == "cut" else data[:begin] + bytes(64) + data[begin + 64 :])
-        result = outcome(path, len(data))
+        result = outcome(path, path.stat().st_size)
         if isinstance(result, ReadFailure):
             assert (result.file, "document" in result.position) == ("a", True)
         else:
@@ -173,7 +173,8 @@ class FaultyServer:
                 body = data[int(first) : int(last) + 1] if server.ranges else data
                 self.send_response(206 if server.ranges else 200)
                 total = "*" if fault == "no size" else len(data)
-                self.send_header("Content-Range", f"bytes {first}-{int(first) + len(body) - 1}/{total}")
+                begin = int(first) + (fault == "other range")
+                self.send_header("Content-Range", f"bytes {begin}-{begin + len(body) - 1}/{total}")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body[: len(body) // 2] if fault == "cut" else body)
@@ -228,6 +229,7 @@ def test_a_server_that_never_recovers_a_changed_and_a_removed_file_are_failures(
         (["", "", "404"], "removed or renamed"),
         (["403"], "does not let you read it"),
         (["no size"], "does not tell the size"),
+        (["other range"], "sent bytes from 1 on; asked for bytes from 0 on"),
     ):
         web.faults[:] = faults
         with pytest.raises(ReadFailure, match=reason):
@@ -248,6 +250,31 @@ def test_a_file_that_is_truncated_while_it_is_read_is_a_failure(tmp_path: Path) 
     os.truncate(path, len(LINES) * 29)
     with pytest.raises(ReadFailure, match="became shorter"):
         list(items)
+
+
+def test_a_listed_file_that_grows_or_is_rewritten_is_a_failure(tmp_path: Path) -> None:
+    (path := tmp_path / "data").write_bytes(LINES * 30)
+    (ref,) = folder_source(f"mine:text:{path}").files
+    items = read_texts(ref)
+    next(items)
+    path.write_bytes(LINES.swapcase() * 30)
+    os.utime(path, ns=(0, 0))  # a coarse clock may give the old and the new content the same time
+    with pytest.raises(ReadFailure, match="written to while it was read"):
+        list(items)
+    with path.open("ab") as file:
+        file.write(LINES)
+    with pytest.raises(
+        ReadFailure, match=rf"opening: changed since .* {len(LINES) * 31} bytes; expected {len(LINES) * 30}"
+    ):
+        next(read_texts(ref))
+
+
+def test_a_web_file_without_a_version_that_has_grown_is_a_failure(server: Callable[[bytes], FaultyServer]) -> None:
+    web = server(LINES)
+    (ref,) = folder_source(f"mine:text:{web.url}").files
+    web.data += LINES
+    with pytest.raises(ReadFailure, match="changed since it was listed"):
+        next(read_texts(ref))
 
 
 def test_an_object_that_a_bucket_lists_before_it_serves_it_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +362,10 @@ def test_damage_in_one_frame_of_zstd_costs_its_part_alone(tmp_path: Path) -> Non
     for damaged in (data[: begin + 40] + bytes(64) + data[begin + 104 :], data[: refs[-1].part[1] + 50]):
         path.write_bytes(damaged)
         (ref,) = folder_source(f"mine:text:{path}").files
-        outcomes = [outcome(path, part.size, part=part.part) for part in split_file(ref, len(data) / 9)]
+        outcomes = [
+            outcome(path, part.size, part=part.part, file_size=part.file_size)
+            for part in split_file(ref, len(data) / 9)
+        ]
         failed = [number for number, one in enumerate(outcomes) if isinstance(one, ReadFailure)]
         assert all(" to " in str(outcomes[number]) for number in failed), "the run of frames is named"
         assert 1 <= len(failed) <= 2, "the part before reads the first line of the next one"

@@ -120,7 +120,7 @@ def test_json_lines_give_their_text_or_the_reason_why_not(tmp_path: Path) -> Non
 def test_parquet_gives_its_text_column_and_damage_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"content": ["one", "two", None], "n": [1, 2, 3]}), path)
-    items = list(read_texts(FileRef(str(path), 1, "parquet", "a.parquet")))
+    items = list(read_texts(FileRef(str(path), path.stat().st_size, "parquet", "a.parquet")))
     assert [(item.text, item.rule) for item in items] == [("one", None), ("two", None), ("", "no_text_field")]
     data = path.read_bytes()
     with pytest.raises(ReadFailure, match=r"b\.parquet"):
@@ -207,15 +207,17 @@ def test_named_fields_are_read_and_a_missing_one_is_a_failure_that_names_the_col
     table = pa.table({"body_text": [b"one", b"two"], "licences": [["MIT", "BSD"], []], "size": [1, 2]})
     pq.write_table(table, path := tmp_path / "a.parquet")
     asked = {"text": "body_text", "licence": "licences"}
-    items = list(read_texts(FileRef(str(path), 1, "parquet", "a.parquet", "unknown", fields=asked)))
+    items = list(read_texts(FileRef(str(path), path.stat().st_size, "parquet", "a.parquet", "unknown", fields=asked)))
     assert [(item.text, item.licence) for item in items] == [("one", "MIT, BSD"), ("two", "unknown")]
     with pytest.raises(ReadFailure, match=r"no column text or content .*there: body_text \(binary\), licences"):
-        list(read_texts(FileRef(str(path), 1, "parquet", "a.parquet")))
+        list(read_texts(FileRef(str(path), path.stat().st_size, "parquet", "a.parquet")))
     (lines := tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-    nested = FileRef(str(lines), 1, "jsonl", "a.jsonl", fields={"text": "text", "language": "meta.lang"})
+    nested = FileRef(
+        str(lines), lines.stat().st_size, "jsonl", "a.jsonl", fields={"text": "text", "language": "meta.lang"}
+    )
     assert {item.language for item in read_texts(nested)} == {"en"}
     with pytest.raises(ReadFailure, match=r"20 of 20 records have no text in prose; columns there: text \(str\), url"):
-        list(read_texts(FileRef(str(lines), 1, "jsonl", "a.jsonl", fields={"text": "prose"})))
+        list(read_texts(FileRef(str(lines), lines.stat().st_size, "jsonl", "a.jsonl", fields={"text": "prose"})))
 
 
 def test_only_documents_of_allowed_licences_are_read(tmp_path: Path) -> None:
@@ -223,7 +225,11 @@ def test_only_documents_of_allowed_licences_are_read(tmp_path: Path) -> None:
     (path := tmp_path / "a.jsonl").write_text(
         "".join(json.dumps({"text": "x", "license": one}) + "\n" for one in given)
     )
-    assert rules(list(read_texts(FileRef(str(path), 1, "jsonl", "a", allow=["MIT"])))) == [None, "licence", "licence"]
+    assert rules(list(read_texts(FileRef(str(path), path.stat().st_size, "jsonl", "a", allow=["MIT"])))) == [
+        None,
+        "licence",
+        "licence",
+    ]
 
 
 def test_warc_text_gives_its_extracted_pages(tmp_path: Path) -> None:

@@ -41,8 +41,7 @@ class FileRef:
 
     def open(self) -> AbstractContextManager[BinaryIO]:
         """Open a stream over the whole file. Raises ReadFailure, also if its size or version is not as listed."""
-        size = (self.file_size or self.size) if self.version else -1
-        return open_stream(self.path, self.name, size=size, version=self.version)
+        return open_stream(self.path, self.name, size=self.file_size or self.size, version=self.version)
 
     def to_json(self) -> list[Any]:
         """The fields in order, as JSON values; the last five only if one of them differs from its default."""
