@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lemur_ray.agents.policy_spec import KINDS
-from tests.prose_comparisons import excused, prose_comparisons
+from tests.prose_comparisons import excused, message_comparisons, prose_comparisons
 from tests.source_tree import ROOT, name, python_files, tracked
 
 FOREIGN = ("sh", "py", "yaml", "yml", "toml", "lock", "md", "txt", "cfg", "json")
@@ -242,7 +242,8 @@ def test_functions_are_of_a_size_that_one_reads_at_once() -> None:
 
 
 def test_no_decision_hangs_on_the_words_of_a_sentence() -> None:
-    hits = prose_comparisons("lemur_ray/", "envs/")
+    folders = ("lemur_ray/", "envs/")
+    hits = [*prose_comparisons(*folders), *message_comparisons(*folders)]
     wrong = [f"{place}: {sentence[:60]!r}" for place, sentence in hits if not excused(sentence)]
     advice = "decide by an enum, a field or a class of error, or add a reason to tests/prose_comparisons.py"
     assert not wrong, f"{advice}: {wrong}"

@@ -17,15 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from envs.alfworld.games.game_file import GAME_FILE, digest
+from lemur_ray.outside_data.source import MissingFiles
 
 SPLITS = {"valid_seen": 140, "valid_unseen": 134}
 """Number of games in each split."""
 _DATA = "json_2.1.1"
 
 
+class MissingGames(MissingFiles, ValueError):
+    """Raised if the games of a split are at none of the usual places."""
+
+
 def find_games(split: str, games: str, data: Path | None) -> Path:
     """Path of a split (a folder or an archive): ``games`` if given, else searched below ``data``, $ALFWORLD_DATA and
-    ~/.cache/alfworld. Raises ValueError with the paths tried and the command that fetches the games."""
+    ~/.cache/alfworld. Raises MissingGames with the paths tried and the command that fetches the games."""
     if games:
         roots = [Path(games).expanduser()]
     else:
@@ -35,7 +40,7 @@ def find_games(split: str, games: str, data: Path | None) -> Path:
     for place in tried:
         if place.exists():
             return place.absolute()
-    raise ValueError(
+    raise MissingGames(
         f"alfworld/{split}: no games at {', '.join(map(str, tried))}. Say where they are with --games DIR or "
         f"ALFWORLD_DATA; `python jobs/fetch_data.py alfworld/{split}{f' --data {data}' if data else ''}` fetches them "
         "(MIT, 2 GB unpacked)"

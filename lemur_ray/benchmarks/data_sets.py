@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.discovery import offers
-from lemur_ray.benchmarks.needs import NoDataProblem
+from lemur_ray.benchmarks.needs import Problem, ProblemKind
 from lemur_ray.config import did_you_mean
 from lemur_ray.outside_data.catalogue import TRAINING
 from lemur_ray.outside_data.checking import is_there
@@ -56,16 +56,15 @@ def select_data_sets(names: Sequence[str], sets: Sequence[DataSet]) -> list[Data
 
 def files_to_fetch(benchmark: Benchmark, data: Path | None, problems: Iterable[str]) -> FilesByProblem:
     """The ``problems`` of a benchmark about declared files that are not in the data folder -> these files: all that a
-    program can fetch, or the one to bring by hand. ``data``: None if there is no folder."""
+    program can fetch, or those to bring by hand. ``data``: None if there is no folder."""
     absent = [source for source in benchmark.sources if data is None or not is_there(source, data)]
     fetched = [source for source in absent if not source.by_hand]
-    by_hand = {source.path: source for source in absent if source.by_hand}
     remedies: dict[str, list[Source]] = {}
     for problem in problems:
-        named = [source for path, source in by_hand.items() if path in problem]
-        is_about = isinstance(problem, NoDataProblem) or any(one.path.removesuffix(".gz") in problem for one in fetched)
-        if named or (fetched and is_about):
-            remedies[problem] = named or fetched
+        if isinstance(problem, Problem) and problem.kind in (ProblemKind.NO_DATA_FOLDER, ProblemKind.MISSING_FILES):
+            by_hand = [source for source in absent if source.by_hand and source.path in problem.files]
+            if files := by_hand or fetched:
+                remedies[problem] = files
     return remedies
 
 

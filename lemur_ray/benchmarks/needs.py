@@ -5,11 +5,13 @@ A check takes seconds and starts at most one sandbox."""
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lemur_ray.host.exit_codes import ExitCode, own_exit_code
 from lemur_ray.host.renamed_names import renamed_names
+from lemur_ray.outside_data.source import MissingFiles
 
 LOOK_S = 4.0
 """Timeout of a check of an external service, in seconds"""
@@ -25,8 +27,28 @@ class NoDataFolder(ValueError):
         super().__init__(f"{content} is {self.remedy}")
 
 
-class NoDataProblem(str):
-    """Text of a problem that all benchmarks with data have if no data folder is set, so that lists show it once."""
+class ProblemKind(Enum):
+    """Kinds of unmet requirements, which decide how a list shows them and whether a retry can help."""
+
+    NO_DATA_FOLDER = 0
+    """No data folder is set; all benchmarks with data have this problem, so lists show it once"""
+    MISSING_FILES = 1
+    """Files of the benchmark's data are missing"""
+    TEMPORARY = 2
+    """A service or host was unreachable, so a retry can help"""
+    OTHER = 3
+
+
+class Problem(str):
+    """Text of an unmet requirement and its remedy. files: paths below the data folder that MISSING_FILES is about."""
+
+    kind: ProblemKind
+    files: tuple[str, ...]
+
+    def __new__(cls, text: str, kind: ProblemKind = ProblemKind.OTHER, files: Sequence[str] = ()) -> Problem:
+        self = super().__new__(cls, text)
+        self.kind, self.files = kind, tuple(files)
+        return self
 
 
 @dataclass(frozen=True)
@@ -36,10 +58,6 @@ class Requirement:
 
     what: str
     missing: Callable[[], str | None]
-
-
-class PassingProblem(str):
-    """Text of a problem that may pass without a change here: a service or host was unreachable, so a retry can help."""
 
 
 def requirement_of(what: str, look: Callable[[], object]) -> Requirement:
@@ -60,16 +78,16 @@ def first_task_loads(
     return lambda options, request: (requirement_of(what, lambda: next(iter(load(options, request)), None)),)
 
 
-def missing_requirements(needs: Sequence[Requirement]) -> list[str]:
+def missing_requirements(needs: Sequence[Requirement]) -> list[Problem]:
     """Check requirements in parallel (16 threads). Returns the problems of those not met, in their order, without
     duplicates; empty if all are met."""
     return list(problems_by_requirement(needs))
 
 
-def problems_by_requirement(needs: Sequence[Requirement]) -> dict[str, Requirement]:
+def problems_by_requirement(needs: Sequence[Requirement]) -> dict[Problem, Requirement]:
     """Check requirements in parallel (16 threads). Returns the problem of each that is not met -> the first requirement
     that has it, in their order; empty if all are met."""
-    problems: dict[str, Requirement] = {}
+    problems: dict[Problem, Requirement] = {}
     with ThreadPoolExecutor(16) as pool:
         for need, problem in zip(needs, pool.map(_check, needs), strict=True):
             if problem:
@@ -77,21 +95,24 @@ def problems_by_requirement(needs: Sequence[Requirement]) -> dict[str, Requireme
     return problems
 
 
-def _check(need: Requirement) -> str | None:
+def _check(need: Requirement) -> Problem | None:
     try:
-        return need.missing()
+        problem = need.missing()
+        return Problem(problem) if problem else None
     except SystemExit as error:  # raised by an installed package; in a thread it would be lost silently
-        return f"{need.what}: what was looked for asked the process to end ({error.code})"
+        return Problem(f"{need.what}: what was looked for asked the process to end ({error.code})")
     except Exception as error:  # any error means that the requirement is not met
         text = " ".join(str(error).split()) or f"{need.what}: {type(error).__name__}"
         if isinstance(error, NoDataFolder):
-            return NoDataProblem(text)
-        return PassingProblem(text) if own_exit_code(error) is ExitCode.TRY_AGAIN else text
+            return Problem(text, ProblemKind.NO_DATA_FOLDER)
+        if isinstance(error, MissingFiles):
+            return Problem(text, ProblemKind.MISSING_FILES, error.names)
+        return Problem(text, ProblemKind.TEMPORARY if own_exit_code(error) is ExitCode.TRY_AGAIN else ProblemKind.OTHER)
 
 
 def exit_code_of_problems(problems: Iterable[str]) -> ExitCode:
-    """Exit code of a job that has these problems: TRY_AGAIN if all of them pass by themselves."""
-    passes = all(isinstance(problem, PassingProblem) for problem in problems)
+    """Exit code of a job that has these problems: TRY_AGAIN if all of them are temporary."""
+    passes = all(isinstance(problem, Problem) and problem.kind is ProblemKind.TEMPORARY for problem in problems)
     return ExitCode.TRY_AGAIN if passes else ExitCode.NEEDS_PERSON
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lemur_ray.host.json_files import DAMAGED, open_bytes, parse_json
 from lemur_ray.host.renamed_names import renamed_names
+from lemur_ray.outside_data.source import MissingFiles
 
 _FETCH = "python jobs/fetch_data.py "
 _SPOILED = "damaged, or fetched in part: remove it and fetch it again"
@@ -16,15 +17,16 @@ _SPOILED = "damaged, or fetched in part: remove it and fetch it again"
 
 def find_file(data: Path, names: Sequence[str], source: str) -> Path:
     """The first existing file of ``names`` in ``data``, each as it is or with .gz. ``source``: where to get the file,
-    for the error. Raises FileNotFoundError with the names."""
+    for the error. Raises MissingFiles with the names."""
     for name in names:
         for path in (data / name, data / f"{name}.gz"):
             if path.is_file():
                 return path
     had = f"{source} --data {data}" if _FETCH in source else source
-    raise FileNotFoundError(
+    raise MissingFiles(
         f"{data}: none of {', '.join(names)} is there (with .gz or without). It is {had}; if it lies elsewhere, say "
-        "where with --data or LEMUR_DATA"
+        "where with --data or LEMUR_DATA",
+        names,
     )
 
 

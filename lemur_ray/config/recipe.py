@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lemur_ray.config.data import DataConfig
 from lemur_ray.config.mesh import MeshConfig
@@ -91,14 +91,25 @@ def identity(recipe: Recipe) -> dict[str, Any]:
     return value
 
 
-def differing_fields(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> list[str]:
-    """Differences of two nested JSON objects, one line each: ``dotted.name: value in a != value in b``; a key that one
-    lacks counts as null. prefix: put before the names."""
-    out: list[str] = []
+class Difference(NamedTuple):
+    """A field with different values in two JSON objects; ``name`` is dotted. Its text is ``name: left != right``."""
+
+    name: str
+    left: Any
+    right: Any
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.left!r} != {self.right!r}"
+
+
+def differing_fields(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> list[Difference]:
+    """Fields in which two nested JSON objects differ, by name; a key that one lacks counts as null. prefix: put before
+    the names."""
+    out: list[Difference] = []
     for key in sorted(a.keys() | b.keys()):
         left, right = a.get(key), b.get(key)
         if isinstance(left, dict) and isinstance(right, dict):
             out += differing_fields(left, right, f"{prefix}{key}.")
         elif left != right:
-            out.append(f"{prefix}{key}: {left!r} != {right!r}")
+            out.append(Difference(prefix + key, left, right))
     return out

@@ -106,7 +106,8 @@ def matches_build(
     if manifest.get("build") == build_hash(description):
         say(f"{where} is complete and of this configuration" + ("" if overwrite else ": used as it is"))
         return True
-    differences = "; ".join(differing_fields(manifest.get("config", {}), description)) or "made by something else"
+    differing = differing_fields(manifest.get("config", {}), description)
+    differences = "; ".join(map(str, differing)) or "made by something else"
     if not overwrite:
         raise CorpusError(
             f"{where} holds another corpus (built != requested: {differences}): choose another --out, or replace it "

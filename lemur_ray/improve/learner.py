@@ -187,6 +187,6 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
     run. where: what is compared, for the message."""
     if differing := differing_fields({name: stored.get(name) for name in wanted}, dict(wanted)):
         raise RunFolderError(
-            f"{where} belongs to another run (stored != requested): {'; '.join(differing)}; use the same settings to "
-            "resume it, or another --out to start a new run"
+            f"{where} belongs to another run (stored != requested): {'; '.join(map(str, differing))}; use the same "
+            "settings to resume it, or another --out to start a new run"
         )

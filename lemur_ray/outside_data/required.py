@@ -4,11 +4,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lemur_ray.outside_data.source import Source, readable
+from lemur_ray.outside_data.source import MissingFiles, Source, readable
 
 
 def required(data: Path, path: str, sets: Mapping[str, Sequence[Source]]) -> Path:
-    """The path ``data``/``path`` of a file declared in one of ``sets`` (name -> sources). Raises FileNotFoundError,
+    """The path ``data``/``path`` of a file declared in one of ``sets`` (name -> sources). Raises MissingFiles,
     which states size, licence and how to fetch it, if it is missing."""
     place = data / path
     if place.is_file():
@@ -16,7 +16,7 @@ def required(data: Path, path: str, sets: Mapping[str, Sequence[Source]]) -> Pat
     for name, sources in sets.items():
         for source in sources:
             if source.path == path:
-                raise FileNotFoundError(how_to_have(source, name, data))
+                raise MissingFiles(how_to_have(source, name, data), [path])
     raise FileNotFoundError(f"{place}: not there, and no source is declared for it")
 
 

@@ -1,7 +1,7 @@
 """Declarations of external files: path in the data folder, address, checksum, licence. Fetches and reads nothing."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import PurePosixPath
 from typing import Any, Literal
@@ -166,6 +166,15 @@ class DataSet:
     def family(self) -> str:
         """The part of the name before the first slash, which ``--accept`` takes."""
         return self.name.partition("/")[0]
+
+
+class MissingFiles(FileNotFoundError):
+    """Raised if files of a data set are missing; the message says how to get them. names: paths below the data folder,
+    one of which must exist, as they are or with .gz."""
+
+    def __init__(self, message: str, names: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.names = tuple(names)
 
 
 class FetchError(Exception):

@@ -15,7 +15,7 @@ from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.data_sets import files_to_fetch
 from lemur_ray.benchmarks.discovery import find, names
 from lemur_ray.benchmarks.listing import WIDTH, BenchmarkStatus, benchmark_statuses, status_lines
-from lemur_ray.benchmarks.needs import NoDataProblem, Requirement, missing_requirements, requirement_of
+from lemur_ray.benchmarks.needs import Problem, ProblemKind, Requirement, missing_requirements, requirement_of
 from lemur_ray.benchmarks.sandboxed import Sandboxed, missing_programs, missing_programs_departure, sandbox_requirement
 from lemur_ray.outside_data.source import Source
 from lemur_ray.rollout.evaluation_config import EvalConfig
@@ -262,10 +262,10 @@ def test_the_list_says_size_and_licence_of_missing_data_and_one_command_fetches_
 @pytest.mark.parametrize(
     ("problem", "paths"),
     [
-        (NoDataProblem("no folder"), ["one.json.gz", "two.json"]),
-        ("none of one.json, 1.json is there", ["one.json.gz", "two.json"]),
-        ("three.json: not there. By hand", ["three.json"]),
-        ("no sandbox", None),
+        (Problem("no folder", ProblemKind.NO_DATA_FOLDER), ["one.json.gz", "two.json"]),
+        (Problem("none of them", ProblemKind.MISSING_FILES, ["one.json", "1.json"]), ["one.json.gz", "two.json"]),
+        (Problem("not there. By hand", ProblemKind.MISSING_FILES, ["three.json"]), ["three.json"]),
+        (Problem("no sandbox for one.json"), None),
     ],
 )
 def test_a_problem_is_about_the_files_that_it_names(problem: str, paths: list[str] | None, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from lemur_ray.benchmarks.resource_request import COMMANDS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
+from lemur_ray.outside_data.source import MissingFiles
 
 FILES = ["mbpp/mbpp.jsonl", "mbpp.jsonl", "bench/mbpp/mbpp.jsonl", "google-research/mbpp/mbpp.jsonl"]
 FIELDS = ("task_id", "text", "code", "test_list")
@@ -57,18 +58,19 @@ def _load(options: MbppOptions, request: EvaluationRequest) -> Iterator[Task]:
 
 
 def _paths(data: Path, options: MbppOptions) -> list[Path]:
-    """The authors' one data file, or the Hub's. Raises FileNotFoundError if split or examples are missing."""
+    """The authors' one data file, or the Hub's. Raises MissingFiles if split or examples are missing."""
     there = {split: data / name for split, name in PARQUET.items() if (data / name).is_file()}
     try:
         return [find_file(data, FILES, SOURCE)]
-    except FileNotFoundError:
+    except MissingFiles:
         if not there:
             raise
     needed = set(PARQUET) if options.split == "all" else {options.split, *(["prompt"] if options.shots else [])}
     if absent := [PARQUET[split] for split in PARQUET if split in needed - there.keys()]:
-        raise FileNotFoundError(
+        raise MissingFiles(
             f"{data}: of MBPP's parquet files {', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not there, so "
-            f"not every task of --split {options.split} could be played: python jobs/fetch_data.py mbpp --data {data}"
+            f"not every task of --split {options.split} could be played: python jobs/fetch_data.py mbpp --data {data}",
+            absent,
         )
     return list(there.values())
 

@@ -155,7 +155,7 @@ def check_same_run(plan: dict[str, Any], run: Run, where: str, described: dict[s
     differing = differing_fields({key: plan.get(key) for key in keys}, {key: mine.get(key) for key in keys})
     if differing:
         raise RunFolderError(
-            f"{where} belongs to another run (stored != requested):\n  " + "\n  ".join(differing)
+            f"{where} belongs to another run (stored != requested):\n  " + "\n  ".join(map(str, differing))
             + (f"\nskip_rows moves row {moved}, but rows up to {plan.get('rows', 0)} are consumed" if moved is not None
                and moved < plan.get("rows", 0) else "")
             + "\nuse the same settings to resume it, or another --out to start a new run"

@@ -192,19 +192,14 @@ def check_same_model(spec: str, stored: ModelConfig, recipe: Recipe) -> None:
     if stored.vocab_size < wanted.vocab_size <= stored.vocab_size + MOST_NEW_ROWS:
         stored = dataclasses.replace(stored, vocab_size=wanted.vocab_size)
     every = differing_fields(dataclasses.asdict(stored), dataclasses.asdict(wanted))
-    differing = [field for field in every if field.split(":")[0] not in _SHAPE_FREE]
+    differing = [field for field in every if field.name not in _SHAPE_FREE]
     if differing:
         raise RunFolderError(
             f"--init-from {spec} is another model than recipe {recipe.name!r} (model != recipe):\n  "
-            + "\n  ".join(differing)
-            + f"\nto train that model give {_flags(differing)}"
+            + "\n  ".join(map(str, differing))
+            + "\nto train that model give "
+            + " ".join(f"--model.{field.name.replace('_', '-')} {field.left!r}" for field in differing)
         )
-
-
-def _flags(differing: Sequence[str]) -> str:
-    """Command line flags that give a recipe's model the stored model's values. differing: of `differing_fields`."""
-    fields = [text.split(" != ")[0].split(": ", 1) for text in differing]
-    return " ".join(f"--model.{name.replace('_', '-')} {value}" for name, value in fields)
 
 
 def check_corpus(recipe: Recipe, corpus: str, is_given: bool) -> None:

@@ -74,10 +74,10 @@ def staged(run: Run, spec: str, *, keep_step: bool = True, keep_guard: bool = Tr
         )
     mine = {key: described[key] for key in ("recipe", "corpus")}
     changed = differing_fields({key: commit.plan.get(key) for key in mine}, mine)
-    names = [text.split(":")[0].removeprefix("recipe.") for text in changed]
+    names = [field.name.removeprefix("recipe.") for field in changed]
     other = [
-        text
-        for text, name in zip(changed, names, strict=True)
+        str(field)
+        for field, name in zip(changed, names, strict=True)
         if _under(name, _ARRAYS) and not _under(name, _SHAPE_FREE)
     ]
     if other:
@@ -88,7 +88,7 @@ def staged(run: Run, spec: str, *, keep_step: bool = True, keep_guard: bool = Tr
     anew = not keep_step or any(_under(name, _ORDER) for name in names)
     stage = Stage(
         spec, commit.folder, weights_of(commit.folder), commit.plan["rows"], commit.step if keep_step else 0,
-        0 if anew else commit.plan["rows"], keep_guard, tuple(changed),
+        0 if anew else commit.plan["rows"], keep_guard, tuple(map(str, changed)),
     )  # fmt: skip
     if run.recipe.train.steps <= stage.first_step:
         raise RunFolderError(
