@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from lemur_ray.host.exit_codes import ExitCode, own_exit_code
 from lemur_ray.host.renamed_names import renamed_names
@@ -45,7 +45,7 @@ class Problem(str):
     kind: ProblemKind
     files: tuple[str, ...]
 
-    def __new__(cls, text: str, kind: ProblemKind = ProblemKind.OTHER, files: Sequence[str] = ()) -> Problem:
+    def __new__(cls, text: str, kind: ProblemKind = ProblemKind.OTHER, files: Sequence[str] = ()) -> Self:
         self = super().__new__(cls, text)
         self.kind, self.files = kind, tuple(files)
         return self
