@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.alfworld.games.game_file import GAME_FILE, digest
-from lemur_ray.outside_data.source import MissingFiles
+from lemur_ray.benchmarks.rows import MissingFiles
 
 SPLITS = {"valid_seen": 140, "valid_unseen": 134}
 """Number of games in each split."""
