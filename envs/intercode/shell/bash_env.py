@@ -65,9 +65,9 @@ class InterCodeBashEnv(TextEnv):
             writable_root=True,
             masked=ABSENT if self._compat else (),
         )
-        pool = shared_pool(spec, options.get("backend", "bwrap"))
-        self._sandbox = pool.take()
-        self.opened.callback(pool.give_back, self._sandbox)
+        self._pool = shared_pool(spec, options.get("backend", "bwrap"))
+        self._sandbox = self._pool.take()
+        self.opened.callback(self._pool.give_back, self._sandbox)
         self._shell: tuple[str, ...] = SHELL
         if self._compat and self._sandbox.exec([*OLD_SHELL, "-c", "true"], cwd="/").ok:
             self._shell = OLD_SHELL
