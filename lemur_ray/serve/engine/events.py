@@ -39,41 +39,39 @@ class Event(NamedTuple):
 Listener = Callable[[Sequence[Event]], None]
 
 
+def _stat(kind: Literal["gauge", "counter"], about: str, default: float = 0) -> Any:
+    return field(default=default, metadata={kind: about})
+
+
 @dataclass
 class Stats:
-    """Counters since the start of one engine, and gauges of its current state: active (sequences being computed),
-    queued (requests that wait), blocks, batch_invariant. Written by the engine's thread; may be read by any."""
+    """Counters since the start of one engine, and gauges of its current state, each with its description in /metrics.
+    Written by the engine's thread; may be read by any."""
 
-    active: int = 0
-    queued: int = 0
-    requests: int = 0
+    active: int = _stat("gauge", "Sequences that are computed")
+    queued: int = _stat("gauge", "Requests that wait for a slot")
+    blocks: int = _stat("gauge", "Blocks of the cache")
+    blocks_held: int = _stat("gauge", "Blocks of running sequences and of pinned sessions")
+    blocks_pinned: int = _stat("gauge", "Blocks of pinned sessions")
+    batch_invariant: bool = _stat("gauge", "Whether tokens do not depend on the load", False)
+    requests: int = _stat("counter", "Requests that were taken")
+    prompt_tokens: int = _stat("counter", "Tokens of prompts")
+    cached_tokens: int = _stat("counter", "Tokens of prompts that were reused from the cache")
+    prefill_tokens: int = _stat("counter", "Tokens of prompts that were computed")
+    preemptions: int = _stat("counter", "Sequences that lost their blocks and were taken in again")
+    recomputed_tokens: int = _stat("counter", "Tokens that were computed again for that")
+    """Counted in prefill_tokens or decode_rows, too"""
+    generated_tokens: int = _stat("counter", "Tokens of replies")
+    decode_steps: int = _stat("counter", "Steps in which replies went on")
+    decode_rows: int = _stat("counter", "Rows of those steps")
+    padding_rows: int = _stat("counter", "Rows of those steps that nobody needed")
+    """Computed in addition to decode_rows"""
+    recompiles_after_warmup: int = _stat("counter", "Programs that were missing after the start")
+    """0 is expected"""
     finished: dict[str, int] = field(default_factory=dict)
     """Number of ended requests by finish reason"""
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    """Prompt tokens reused from the cache, a part of prompt_tokens"""
-    prefill_tokens: int = 0
-    """Tokens computed in prefill steps"""
-    preemptions: int = 0
-    """Sequences that lost their blocks and were admitted again"""
-    recomputed_tokens: int = 0
-    """Tokens computed again after preemptions; prefill_tokens or decode_rows count them too"""
-    generated_tokens: int = 0
-    decode_steps: int = 0
-    decode_rows: int = 0
-    """Sequences of all decode steps together; ``padding_rows`` were computed in addition, for nothing"""
-    padding_rows: int = 0
-    recompiles_after_warmup: int = 0
-    """Programs compiled while serving; 0 is expected"""
-    blocks: int = 0
-    """Blocks of the cache"""
-    blocks_held: int = 0
-    """Blocks of running sequences and of pinned sessions"""
-    blocks_pinned: int = 0
     warmup_s: float = 0.0
     """Seconds that the start took"""
-    batch_invariant: bool = False
-    """Whether a token does not depend on the load: the same request always gets the same reply"""
     padded: bool = False
     """Exact only because every step is padded to one shape: the arithmetic of this machine is not exact by itself"""
 

@@ -7,36 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from lemur_ray.serve.engine.engine import Engine
+from lemur_ray.serve.engine.events import Stats
 
 BUCKETS_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Histogram bounds, from half a millisecond per token (a small model on an accelerator) to the longest replies."""
 _MOST_NAMES = 100
-_GAUGES = {
-    "active": "Sequences that are computed",
-    "queued": "Requests that wait for a slot",
-    "blocks": "Blocks of the cache",
-    "blocks_held": "Blocks of running sequences and of pinned sessions",
-    "blocks_pinned": "Blocks of pinned sessions",
-    "batch_invariant": "Whether tokens do not depend on the load",
-}
-_COUNTERS = {
-    "requests": "Requests that were taken",
-    "prompt_tokens": "Tokens of prompts",
-    "cached_tokens": "Tokens of prompts that were reused from the cache",
-    "prefill_tokens": "Tokens of prompts that were computed",
-    "preemptions": "Sequences that lost their blocks and were taken in again",
-    "recomputed_tokens": "Tokens that were computed again for that",
-    "generated_tokens": "Tokens of replies",
-    "decode_steps": "Steps in which replies went on",
-    "decode_rows": "Rows of those steps",
-    "padding_rows": "Rows of those steps that nobody needed",
-    "recompiles_after_warmup": "Programs that were missing after the start",
-}
 
 
 class Metrics:
@@ -54,13 +35,11 @@ class Metrics:
         def durations(name: str, about: str) -> Histogram:
             return Histogram(f"lemur_{name}_seconds", about, buckets=BUCKETS_S, registry=registry)
 
-        self._first_token = durations("first_token", "Until the first token of a stream")
+        self.first_token = durations("first_token", "Until the first token of a stream").observe
+        """Record the seconds from a request to the first token of its streamed reply"""
         self._between_tokens = durations("between_tokens", "From a token of a stream to the next one")
-        self._request = durations("request", "Until the end of a reply")
-
-    def first_token(self, duration_s: float) -> None:
-        """Record the seconds from a request to the first token of its streamed reply."""
-        self._first_token.observe(duration_s)
+        self.served = durations("request", "Until the end of a reply").observe
+        """Record the duration of a complete reply, in seconds"""
 
     def more_tokens(self, count: int, duration_s: float) -> None:
         """Record ``count`` further tokens of a streamed reply, which came ``duration_s`` seconds after the previous
@@ -71,10 +50,6 @@ class Metrics:
     def refused(self, status: int) -> None:
         """Count a request that was answered with an error of this HTTP status."""
         self._refused.labels(status).inc()
-
-    def served(self, duration_s: float) -> None:
-        """Record the duration of a complete reply, in seconds."""
-        self._request.observe(duration_s)
 
     def ignored(self, names: Iterable[str]) -> None:
         """Count unknown parameters of a request by name. Clients choose the names, so after 100 different ones, and for
@@ -113,7 +88,7 @@ class _EngineCollector:
 
     def collect(self) -> Iterator[Metric]:
         engine, stats = self._engine, self._engine.stats
-        for name, about in _GAUGES.items():
+        for name, about in _declared("gauge"):
             yield GaugeMetricFamily(f"lemur_{name}", about, value=getattr(stats, name))
         others = {
             "slots": ("Sequences that can be computed at once", engine.num_slots),
@@ -124,9 +99,14 @@ class _EngineCollector:
         }
         for name, (about, value) in others.items():
             yield GaugeMetricFamily(f"lemur_{name}", about, value=value)
-        for name, about in _COUNTERS.items():
+        for name, about in _declared("counter"):
             yield CounterMetricFamily(f"lemur_{name}", about, value=getattr(stats, name))
         finished = CounterMetricFamily("lemur_finished", "Requests that ended, by how they did", labels=["reason"])
         for reason, count in sorted(stats.finished.items()):
             finished.add_metric([reason], count)
         yield finished
+
+
+def _declared(kind: str) -> list[tuple[str, str]]:
+    """(name, description) of the engine's gauges or counters."""
+    return [(field.name, field.metadata[kind]) for field in fields(Stats) if kind in field.metadata]
