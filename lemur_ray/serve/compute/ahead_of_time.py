@@ -23,13 +23,7 @@ from lemur_ray.serve.compute.devices import AXIS, Devices, check_split, part_of
 from lemur_ray.serve.compute.drawing.slot_edits import empty_slots
 from lemur_ray.serve.compute.drawing.step import StepInputs, empty_inputs, step_and_draw, step_specs
 from lemur_ray.serve.compute.invariant import ACCELERATOR, TILE, Transposed
-from lemur_ray.serve.compute.programs import (
-    decode_buckets,
-    is_scanned,
-    prefill_buckets,
-    step_shape,
-    sums_for,
-)
+from lemur_ray.serve.compute.programs import decode_buckets, is_scanned, prefill_buckets, step_shape, sums_for
 from lemur_ray.serve.compute.quantized import Quantized
 from lemur_ray.serve.compute.weights import Form, LayerWeights, Weights, weight_specs
 from lemur_ray.serve.config import EngineOptions

@@ -20,37 +20,17 @@ import numpy as np
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.matmul import allowing
+from lemur_ray.serve.compute import sampling
 from lemur_ray.serve.compute.attention import Cache, Place, copy_block
 from lemur_ray.serve.compute.cache_layout import allocate, layout_for, pool_size
 from lemur_ray.serve.compute.cpu.kernels import available
 from lemur_ray.serve.compute.cut_logits import cut_of, logits_spec, padded_vocab
 from lemur_ray.serve.compute.devices import ONE, WHOLE, Devices, Sums, part_of
+from lemur_ray.serve.compute.drawing import step
 from lemur_ray.serve.compute.drawing.slot_edits import CHANGES, Slots, empty_slots, write_slot
-from lemur_ray.serve.compute.drawing.step import (
-    RowOptions,
-    StepInputs,
-    StepResults,
-    StepShape,
-    empty_inputs,
-    empty_options,
-    pack,
-    step_and_draw,
-    step_specs,
-)
+from lemur_ray.serve.compute.drawing.step import RowOptions, StepInputs, StepResults, StepShape
 from lemur_ray.serve.compute.forward import empty_step, forward, prompt_logprobs
 from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
-from lemur_ray.serve.compute.sampling import (
-    ROWS,
-    allow_all,
-    compute_logprobs,
-    edit,
-    empty_draw,
-    empty_edits,
-    greedy,
-    pick,
-    sample,
-    shift,
-)
 from lemur_ray.serve.compute.weights import Form, Weights, check, prepare, weight_specs
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.errors import EngineClosed, WeightsNotReplaced
@@ -200,9 +180,9 @@ class Programs:
             keys.append(("prompt_logprobs", self.prefill_rows[-1], TILE))
         else:
             sizes = sorted({rows for rows, _ in shapes})
-            keys += [(name, ROWS, 1) for name in ("sample", "edit", "shift", "logprobs")]
+            keys += [(name, sampling.ROWS, 1) for name in ("sample", "edit", "shift", "logprobs")]
             keys += [(name, rows, 1) for name in ("greedy", "pick") for rows in sizes]
-            keys += [("greedy", ROWS, 1)] * (ROWS not in sizes)
+            keys += [("greedy", sampling.ROWS, 1)] * (sampling.ROWS not in sizes)
             keys += [("prompt_logprobs", rows, TILE) for rows in self.prefill_rows]
         return sorted(keys, key=lambda key: key[0] not in ("forward", "sample"))
 
@@ -234,9 +214,9 @@ class Programs:
         if not self.draws:
             logits, hidden, self._cache = program(self._weights, self._cache, tokens_RM, place)
             return StepResults(logits, hidden, None, None)
-        options = options or empty_options(rows)
+        options = options or step.empty_options(rows)
         forbidden = self._nothing_forbidden if options.forbidden is None else options.forbidden
-        inputs = StepInputs(pack(tokens_RM, place, options), forbidden, self._last_ids)
+        inputs = StepInputs(step.pack(tokens_RM, place, options), forbidden, self._last_ids)
         results, self._cache, self._slots = program(self._weights, self._cache, self._slots, inputs)
         self._last_ids = results.ids
         return results
@@ -319,12 +299,12 @@ class Programs:
             return written.lower(self._slots, np.int32(0), np.bool_(True), changes)
         vocab = self.config.vocab_size
         functions: dict[str, tuple[Any, ...]] = {
-            "pick": (pick, jax.ShapeDtypeStruct((ROWS,), jnp.int32)),
-            "edit": (edit, empty_edits(allow_all(rows, vocab))),
-            "shift": (shift, jax.ShapeDtypeStruct((rows, vocab), jnp.float32)),
-            "logprobs": (compute_logprobs, ids),
-            "sample": (sample, empty_draw(rows)),
-            "greedy": (greedy,),
+            "pick": (sampling.pick, jax.ShapeDtypeStruct((sampling.ROWS,), jnp.int32)),
+            "edit": (sampling.edit, sampling.empty_edits(sampling.allow_all(rows, vocab))),
+            "shift": (sampling.shift, jax.ShapeDtypeStruct((rows, vocab), jnp.float32)),
+            "logprobs": (sampling.compute_logprobs, ids),
+            "sample": (sampling.sample, sampling.empty_draw(rows)),
+            "greedy": (sampling.greedy,),
         }
         function, *arguments = functions[name]
         compiled = program(function, (WHOLE, *[WHOLE] * len(arguments)), WHOLE)
@@ -335,10 +315,10 @@ class Programs:
         program, cut = self._devices.program, self._layout.cut
         model: dict[str, Any] = {"config": self.config, "how": self._how, "layout": self._layout}
         if self.draws:
-            specs = step_specs(where, cut, self._cut)
+            specs = step.step_specs(where, cut, self._cut)
             shape = step_shape(rows, length, self._options.prefill_tiles)
-            drawing = program(partial(step_and_draw, shape=shape, **model), *specs, donate=(1, 2))
-            packed = empty_inputs(rows, length, self._table_width)
+            drawing = program(partial(step.step_and_draw, shape=shape, **model), *specs, donate=(1, 2))
+            packed = step.empty_inputs(rows, length, self._table_width)
             inputs = StepInputs(packed, self._nothing_forbidden, self._last_ids)
             return drawing.lower(self._weights, self._cache, self._slots, inputs)
         steps = program(partial(forward, **model), (where, cut, WHOLE, WHOLE), (WHOLE, WHOLE, cut), donate=(1,))

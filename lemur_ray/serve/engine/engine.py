@@ -22,21 +22,11 @@ from typing import Any
 import numpy as np
 
 from lemur_ray.serve.config import InFlight
+from lemur_ray.serve.engine import events
 from lemur_ray.serve.engine.batch import Batch, Drawn
 from lemur_ray.serve.engine.compute_protocol import Compute
 from lemur_ray.serve.engine.errors import EngineClosed, QueueFull, WeightsNotReplaced
-from lemur_ray.serve.engine.events import (
-    Cancel,
-    Finish,
-    Item,
-    Listener,
-    Outbox,
-    Stats,
-    Submit,
-    Update,
-    event_of,
-    give_up,
-)
+from lemur_ray.serve.engine.events import Finish, Item, Listener, Outbox, Stats
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES, TokenLogprobs
@@ -62,8 +52,8 @@ class Engine:
         self._lock = threading.Lock()
         self._accepting = True
         self._stopping = False
-        self._pending: dict[int, Submit] = {}
-        self._updates: deque[Update] = deque()
+        self._pending: dict[int, events.Submit] = {}
+        self._updates: deque[events.Update] = deque()
         self._staged: tuple[str, Any] | None = None
         self._staging, self._committed = threading.Lock(), list[Future[None]]()
         self._outbox = Outbox()
@@ -102,7 +92,7 @@ class Engine:
             if request.prompt_logprobs:
                 alternatives = min(ALTERNATIVES, self.config.vocab_size)
                 sequence.prompt_logprobs = TokenLogprobs.unknown(len(request.prompt), alternatives)
-            item = Submit(sequence, listener, every_token)
+            item = events.Submit(sequence, listener, every_token)
             self._pending[number] = item
             self._inbox.put(item)
         return number
@@ -110,7 +100,7 @@ class Engine:
     def cancel(self, number: int) -> None:
         """Stop a request before the next step; it ends with ``cancelled``. Nothing happens if it has ended or the
         number is unknown."""
-        self._inbox.put(Cancel(number))
+        self._inbox.put(events.Cancel(number))
 
     def stage(self, source: Any, version: str, others: tuple[str, str] = ("", "")) -> None:
         """Check new weights of this model everywhere, for ``commit``; those in use go on. Replaces what was staged.
@@ -155,7 +145,7 @@ class Engine:
                 self._staged = staged
                 raise ValueError(f"weights {version} are not staged, but {staged[0] if staged else 'none'}: stage them")
             self._committed = [done]
-            self._inbox.put(Update(staged[1], version, in_flight or self.options.in_flight, done))
+            self._inbox.put(events.Update(staged[1], version, in_flight or self.options.in_flight, done))
         return done
 
     def update(self, source: Any, version: str, in_flight: InFlight | None = None) -> Future[None]:
@@ -250,7 +240,7 @@ class Engine:
         batch.count()
         self._flush()
 
-    def _replace(self, update: Update) -> None:
+    def _replace(self, update: events.Update) -> None:
         try:
             self._give_all(self._batch.settle())
             self._batch.replace(update)
@@ -269,11 +259,11 @@ class Engine:
         while idle or not self._inbox.empty():
             item = self._inbox.get()
             idle = False
-            if isinstance(item, Submit):
+            if isinstance(item, events.Submit):
                 self._batch.scheduler.add(item.sequence)
-            elif isinstance(item, Update):
+            elif isinstance(item, events.Update):
                 self._updates.append(item)
-            elif isinstance(item, Cancel) and item.number in self._pending:
+            elif isinstance(item, events.Cancel) and item.number in self._pending:
                 self._finish(self._pending[item.number].sequence, "cancelled")
 
     def _give_all(self, drawn: Drawn) -> None:
@@ -295,7 +285,7 @@ class Engine:
         if finish:
             self._finish(sequence, finish, new=1)
         elif (item := self._pending[sequence.number]).every_token:
-            self._outbox.put(item.listener, event_of(sequence, None, new=1))
+            self._outbox.put(item.listener, events.event_of(sequence, None, new=1))
 
     def _finish(self, sequence: LiveSequence, finish: Finish, new: int = 0) -> None:
         """End a request with its last event. new: last tokens that a listener of every token has not received yet."""
@@ -310,7 +300,7 @@ class Engine:
         self._finished_at.append(time.monotonic())
         self.stats.finished[finish] = self.stats.finished.get(finish, 0) + 1
         new = new if item.every_token else len(sequence.generated)
-        self._outbox.put(item.listener, event_of(sequence, finish, new))
+        self._outbox.put(item.listener, events.event_of(sequence, finish, new))
 
     def _flush(self) -> None:
         for number in self._outbox.send() & self._pending.keys():
@@ -326,5 +316,5 @@ class Engine:
             with contextlib.suppress(IndexError, queue.Empty):
                 while True:
                     last = self._updates.popleft() if self._updates else self._inbox.get_nowait()
-                    updates += [last] if isinstance(last, Update) else []
-        give_up(pending, updates)
+                    updates += [last] if isinstance(last, events.Update) else []
+        events.give_up(pending, updates)

@@ -93,10 +93,7 @@ def application_of(job: ServeJob, spec: str, key_digest: bytes = b"") -> serve.A
     if missing := missing_bundles(reserved, ray.nodes(), job.replicas):
         log.warning("the cluster has no host for %s: waiting until there is one", " and ".join(map(str, missing)))
     deployment = serve.deployment(
-        **reserved.deployment_options(),
-        health_check_period_s=5,
-        health_check_timeout_s=60,
-        **options,
+        **reserved.deployment_options(), health_check_period_s=5, health_check_timeout_s=60, **options
     )(ChatModel)
     source = spec if ":" in spec else str(Path(spec).expanduser().absolute())
     template = template_source(job.chat_template)  # read here: replicas on other hosts have no such file

@@ -43,13 +43,7 @@ class ChatModel:
     """A replica of Ray Serve: loads a model, starts its engine, and is healthy while the engine's thread lives."""
 
     def __init__(
-        self,
-        spec: str,
-        job: ServeJob,
-        reserved: Reserved,
-        record: str,
-        template: str = "",
-        key_digest: bytes = b"",
+        self, spec: str, job: ServeJob, reserved: Reserved, record: str, template: str = "", key_digest: bytes = b""
     ):
         """Load the model and compile; for several hosts, start their followers first. spec: as in
         ``weights.open_model``; template: chat template instead of the model's own. record: name of the record of chosen

@@ -9,14 +9,8 @@ from typing import Any
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.planning.machine_defaults import (
-    ESTIMATED_CONTEXT,
-    Machine,
-    cache_tokens,
-    decode_s,
-    itemsize_of,
-    weight_bytes,
-)
+from lemur_ray.serve.planning import machine_defaults as formulas
+from lemur_ray.serve.planning.machine_defaults import ESTIMATED_CONTEXT, Machine
 from lemur_ray.train.pod.chips import CHIPS, GIB
 from lemur_ray.train.pod.gpu_hosts import GPUS, PER_HOST, Devices, GpuHosts, parse_devices
 from lemur_ray.train.pod.slices import GENERATIONS, parse_slice, small_slices
@@ -77,7 +71,7 @@ def can_hold(config: ModelConfig, options: EngineOptions, machine: Machine) -> b
     from lemur_ray.serve.compute.devices import can_split
 
     context = min(options.context or config.max_seq_len, config.max_seq_len)
-    tokens = cache_tokens(config, machine, itemsize_of(options), int8=options.quantization == "int8")
+    tokens = formulas.cache_tokens(config, machine, formulas.itemsize_of(options), int8=options.quantization == "int8")
     return can_split(config, machine.num_devices) and tokens >= context
 
 
@@ -102,10 +96,10 @@ def describe(name: str, where: Devices | None, config: ModelConfig, options: Eng
     estimated speed; where None: that none fits."""
     if where is None:
         return f"{name:5s} none of up to {'8 GPUs' if name in GPUS else '64 chips'} fits"
-    machine, itemsize, int8 = machine_of(where), itemsize_of(options), options.quantization == "int8"
-    weights = weight_bytes(config, machine.num_devices, itemsize, int8=int8)
-    rate = options.max_slots / decode_s(config, machine, weights, options.max_slots, ESTIMATED_CONTEXT)
-    tokens = cache_tokens(config, machine, itemsize, int8=int8)
+    machine, itemsize, int8 = machine_of(where), formulas.itemsize_of(options), options.quantization == "int8"
+    weights = formulas.weight_bytes(config, machine.num_devices, itemsize, int8=int8)
+    rate = options.max_slots / formulas.decode_s(config, machine, weights, options.max_slots, ESTIMATED_CONTEXT)
+    tokens = formulas.cache_tokens(config, machine, itemsize, int8=int8)
     return (
         f"{name:5s} {where.topology:8s} {weights / GIB:6.2f} GiB of weights a device, {tokens:9,} tokens of cache, "
         f"about {rate:6,.0f} tokens/s"

@@ -19,16 +19,8 @@ from lemur_ray.serve.compute.cache_layout import pool_size
 from lemur_ray.serve.compute.devices import check_split
 from lemur_ray.serve.compute.programs import is_scanned, sums_for
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.planning.machine_defaults import (
-    ESTIMATED_CONTEXT,
-    STEP_BYTES,
-    TILE,
-    USABLE,
-    Machine,
-    decode_s,
-    gib,
-    itemsize_of,
-)
+from lemur_ray.serve.planning import machine_defaults as formulas
+from lemur_ray.serve.planning.machine_defaults import ESTIMATED_CONTEXT, TILE, Machine, gib
 from lemur_ray.serve.planning.machines import machine_of
 from lemur_ray.train.aot import hlo, hlo_text
 from lemur_ray.train.aot.absent_devices import devices as described
@@ -36,7 +28,7 @@ from lemur_ray.train.aot.memory_traffic import memory_bytes
 from lemur_ray.train.pod.chips import GIB
 from lemur_ray.train.pod.gpu_hosts import Devices
 
-_MOST_BYTES = {"tpu": STEP_BYTES, "gpu": 2**26}
+_MOST_BYTES = {"tpu": formulas.STEP_BYTES, "gpu": 2**26}
 """Platform -> bound on a step's temporaries and code."""
 _TRAFFIC, _V5P_TRAFFIC = (0.02, 0.20), (0.10, 0.70)
 """Bounds on what a step moves in a TPU's memory beside its weights, as shares of them: of 64 decoding rows, and of 512
@@ -87,7 +79,7 @@ class ServingPlan:
     @property
     def limit(self) -> int:
         """Bytes of a device's memory that a plan may use."""
-        return int(USABLE[self.machine.platform] * self.machine.memory_bytes)
+        return int(formulas.USABLE[self.machine.platform] * self.machine.memory_bytes)
 
     @property
     def cache_tokens(self) -> int:
@@ -98,7 +90,7 @@ class ServingPlan:
     def decode_s(self) -> float:
         """Estimated seconds of a decode step of all slots."""
         weights, rows = self.steps[0].step.weights, self.options.max_slots
-        return decode_s(self.config, self.machine, weights, rows, ESTIMATED_CONTEXT)
+        return formulas.decode_s(self.config, self.machine, weights, rows, ESTIMATED_CONTEXT)
 
     def broken(self) -> list[str]:
         """Bounds that the plan breaks, one sentence each; empty if it keeps all."""
@@ -115,7 +107,7 @@ class ServingPlan:
             layers = sum(c.count for c in planned.collectives if _is_in_layers(c, self.config.num_layers))
             if layers != expected and self.config.num_layers > 1:
                 out.append(f"{kind}: {layers} collectives in layers, expected {expected} for sums {sums}")
-            if planned.copied_bytes >= smallest * (1 if self.int8 else itemsize_of(self.options)):
+            if planned.copied_bytes >= smallest * (1 if self.int8 else formulas.itemsize_of(self.options)):
                 out.append(f"{kind}: an array of {gib(planned.copied_bytes)} is copied, as large as a weight or pool")
         return out
 
