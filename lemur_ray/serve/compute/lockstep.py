@@ -13,7 +13,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -30,22 +30,13 @@ from lemur_ray.serve.compute.wire import Line, called, decode, encode
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
+from lemur_ray.weights.open_model import OpenModel
 from lemur_ray.weights.param_slices import Source
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _FORMS = {form.__name__: form for form in (Place, Draw, Edits, RowEdits, RowOptions)}
-
-
-class Model(Protocol):
-    """The part of ``weights.open_model.OpenModel`` that a follower uses."""
-
-    @property
-    def source(self) -> Source: ...
-
-    @property
-    def version(self) -> str: ...
 
 
 class Group:
@@ -207,7 +198,7 @@ class LeadingPrograms(Programs):
             raise EngineClosed(f"the weights of a host are lost: {error}") from error
 
 
-def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], Model]) -> None:
+def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], OpenModel]) -> None:
     """Run a follower in this process: make the leader's calls until it closes the group.
     spec: model to load, as in ``ServeJob.model``. load: opens a spec without reading its weights. If the connection is
     lost, the process exits with code 1. What loading, compiling and running raise is sent to the leader and raised."""
@@ -273,12 +264,8 @@ def _make_calls(
             arrays = jax.tree.leaves(programs.forward(*arguments))
         elif name == "run":
             arrays += jax.tree.leaves(programs.run(*arguments))
-        elif name == "prompt_logprobs":
-            programs.prompt_logprobs(*arguments)
-        elif name == "copy":
-            programs.copy(*arguments)
-        elif name == "write_slot":
-            programs.write_slot(*arguments)
+        elif name in ("prompt_logprobs", "copy", "write_slot"):
+            getattr(programs, name)(*arguments)
         elif name == "replace":
             version, new = staged.pop() if staged else ("none", None)
             if new is None or [version] != [*arguments]:
