@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 
 from lemur_ray.serve.planning import plan_job
-from lemur_ray.serve.planning.planned_flags import given_flags
 from lemur_ray.train.aot.absent_devices import NoLibtpu
 from lemur_ray.train.job_arguments import parse_job
 
@@ -19,7 +18,7 @@ from lemur_ray.train.job_arguments import parse_job
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse_job(plan_job.PlanServingJob, argv, prog="plan_serving.py", recipe="llama2-7b")
     try:
-        return plan_job.run(job, given_flags(sys.argv[1:] if argv is None else argv), print)
+        return plan_job.run(job, plan_job.given_flags(sys.argv[1:] if argv is None else argv), print)
     except (ValueError, NoLibtpu) as error:
         return _path.fail("plan_serving", error)
 

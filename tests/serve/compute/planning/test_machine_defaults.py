@@ -13,8 +13,7 @@ from lemur_ray.serve.config import BY_MACHINE, EngineOptions, Hosts, ServeJob
 from lemur_ray.serve.planning import machine_defaults as m
 from lemur_ray.serve.planning.cluster_choice import with_devices
 from lemur_ray.serve.planning.machines import attached_machine, machine_of, parse_machine, smallest, smallest_count
-from lemur_ray.serve.planning.plan_job import PlanServingJob
-from lemur_ray.serve.planning.planned_flags import check_flags, given_flags
+from lemur_ray.serve.planning.plan_job import PlanServingJob, check_flags, given_flags
 from lemur_ray.train.pod.gpu_hosts import GpuHosts
 from lemur_ray.train.pod.slices import parse_slice
 
