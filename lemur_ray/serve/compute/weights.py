@@ -98,18 +98,18 @@ def _stacked_specs(layer: Any) -> Any:
     return jax.tree.map(lambda spec: P(None, *spec), layer, is_leaf=lambda x: isinstance(x, P))
 
 
+Part = Callable[[int], Any]
+"""Reads the arrays of device n (from 0); called once for each device of this process, in order"""
+
+
 class Piece(NamedTuple):
-    """One entry of ``Weights`` that can be read and placed alone: its field, its layer, and a function that reads a
-    device's part. The largest is a matrix of one layer."""
+    """One entry of ``Weights`` that can be read and placed alone. The largest is a matrix of one layer."""
 
     name: str
     """Field of ``Weights``, or of ``LayerWeights``"""
     layer: int
     """-1: of no layer"""
-    part: Callable[[int], Any]
-    """Reads the arrays of device n (from 0); called once for each device of this process, in order"""
-    spec: Any
-    """Partition of the arrays"""
+    part: Part
 
 
 def prepare(
@@ -130,19 +130,19 @@ def prepare(
     whole: dict[str, Any] = {}
     layers: list[dict[str, Any]] = [{} for _ in range(source.config.num_layers)]
     stacks: dict[str, Any] = old.layers._asdict() if scanned and old is not None else {}  # type: ignore[union-attr]
-    for piece in pieces(source, dtype, devices, form, sums):
-        if piece.layer < 0:
-            whole[piece.name] = devices.assemble(piece.part, piece.spec, getattr(old, piece.name, None))
+    specs = weight_specs(source.config, form, sums)
+    for name, i, part in pieces(source, dtype, devices, form, sums):
+        spec = getattr(specs if i < 0 else specs.layers[i], name)
+        if i < 0:
+            whole[name] = devices.assemble(part, spec, getattr(old, name, None))
         elif scanned:
-            new = devices.assemble(piece.part, piece.spec)
-            if piece.name not in stacks:
-                stacks[piece.name] = _zeros(devices, piece.spec, len(layers))(new)
-            stack = _put(devices, piece.spec)(stacks[piece.name], new, np.int32(piece.layer))
-            stacks[piece.name] = jax.block_until_ready(stack)
+            new = devices.assemble(part, spec)
+            if name not in stacks:
+                stacks[name] = _zeros(devices, spec, len(layers))(new)
+            stacks[name] = jax.block_until_ready(_put(devices, spec)(stacks[name], new, np.int32(i)))
             del new  # else it stays beside the next one
         else:
-            before = old and getattr(old.layers[piece.layer], piece.name)
-            layers[piece.layer][piece.name] = devices.assemble(piece.part, piece.spec, before)
+            layers[i][name] = devices.assemble(part, spec, old and getattr(old.layers[i], name))
     whole["layers"] = LayerWeights(**stacks) if scanned else tuple(LayerWeights(**layer) for layer in layers)
     return Weights(**whole)
 
@@ -164,18 +164,18 @@ def pieces(source: Source, dtype: Any, devices: Devices, form: Form, sums: Sums)
     inner = read.matrix if sums == "gather" else read.matrix_by_inputs
     norms = ["attn_norm", "mlp_norm"]
     norms += ["q_norm", "k_norm"] * config.qk_norm + ["post_attn_norm", "post_mlp_norm"] * config.post_norms
-    yield Piece("embed", -1, *read.embed())
+    yield Piece("embed", -1, read.embed())
     for i in range(config.num_layers):
-        yield Piece("wqkv", i, *read.matrix(i, "wq", "wk", "wv"))
-        yield Piece("wo", i, *inner(i, "wo"))
-        yield Piece("gate_up", i, *read.matrix(i, "gate", "up"))
-        yield Piece("down", i, *inner(i, "down"))
+        yield Piece("wqkv", i, read.matrix(i, "wq", "wk", "wv"))
+        yield Piece("wo", i, inner(i, "wo"))
+        yield Piece("gate_up", i, read.matrix(i, "gate", "up"))
+        yield Piece("down", i, inner(i, "down"))
         if config.qkv_bias:
-            yield Piece("qkv_bias", i, *read.cut_vector(i, "bq", "bk", "bv"))
+            yield Piece("qkv_bias", i, read.cut_vector(i, "bq", "bk", "bv"))
         for name in norms:
-            yield Piece(name, i, *read.norm(f"layers.{name}", i))
-    yield Piece("final_norm", -1, *read.norm("final_norm"))
-    yield Piece("head", -1, *read.head())
+            yield Piece(name, i, read.norm(f"layers.{name}", i))
+    yield Piece("final_norm", -1, read.norm("final_norm"))
+    yield Piece("head", -1, read.head())
 
 
 @functools.cache
@@ -199,12 +199,8 @@ def _zeros(devices: Devices, spec: Any, layers: int) -> Any:
     return devices.program(zeros, (spec,), _stacked_specs(spec))
 
 
-Part = tuple[Callable[[int], Any], Any]
-"""``part`` and ``spec`` of a ``Piece``"""
-
-
 class _Reader:
-    """Reads the leaves of one model as (function of a device's index that makes its arrays, partition of them)."""
+    """Reads the leaves of one model."""
 
     def __init__(self, source: Source, dtype: Any, devices: Devices, form: Form):
         self._source, self._dtype, self._devices, self._form = source, dtype, devices, form
@@ -220,17 +216,14 @@ class _Reader:
     def norm(self, name: str, layer: int | None = None) -> Part:
         index = (slice(None),) if layer is None else (slice(layer, layer + 1), slice(None))
         array = self._read(name, index).reshape(-1) + np.float32(self._source.config.norm_offset)
-        return lambda _: array, WHOLE
+        return lambda _: array
 
     def matrix(self, layer: int, *names: str) -> Part:
-        def columns(part: int) -> Any:
-            return self._in_form([self._columns(name, layer, part) for name in names])
-
-        return columns, _SPECS[self._form]
+        return lambda part: self._in_form([self._columns(name, layer, part) for name in names])
 
     def cut_vector(self, layer: int, *names: str) -> Part:
         """Vectors of a layer, concatenated device by device as ``matrix`` does with columns."""
-        return lambda part: np.concatenate([self._columns(name, layer, part) for name in names]), P(AXIS)
+        return lambda part: np.concatenate([self._columns(name, layer, part) for name in names])
 
     def _columns(self, name: str, layer: int, part: int) -> np.ndarray:
         """Columns of one layer's matrix or vector that device ``part`` computes, float32."""
@@ -262,7 +255,7 @@ class _Reader:
         width, own = self._shapes["embed"][1] // self._devices.parts, self._devices.own_parts
         first = own.start * width
         cut = self._by_second_axis(self._read("embed", (slice(None), slice(first, own.stop * width))), first, width)
-        return lambda part: _joined([cut(part)], self._dtype, 1), _COLUMNS
+        return lambda part: _joined([cut(part)], self._dtype, 1)
 
     def matrix_by_inputs(self, layer: int, name: str) -> Part:
         """A matrix cut along its inputs; int8: scaled by the columns of the whole matrix, which is then read whole."""
@@ -273,7 +266,7 @@ class _Reader:
         largest = np.abs(whole[0]).max(axis=0) if self._form == "int8" else None
         cut = self._by_second_axis(whole, first, width)
         del whole
-        return lambda part: self._in_form([cut(part)[0]], largest), _ALONG_INPUTS[self._form]
+        return lambda part: self._in_form([cut(part)[0]], largest)
 
     def head(self) -> Part:
         vocab = self._shapes["embed"][0]
@@ -287,7 +280,7 @@ class _Reader:
                 piece = self._read("embed", (own, slice(None))).T
             return self._in_form([piece, np.zeros((len(piece), width - piece.shape[1]), np.float32)])
 
-        return columns, _SPECS[self._form]
+        return columns
 
     def _in_form(self, pieces: Sequence[np.ndarray], largest_O: np.ndarray | None = None) -> Any:
         if self._form == "int8":
