@@ -62,7 +62,7 @@ class BlockCache:
         self._pushed = itertools.count()  # no two entries tie
         self._num_idle = 0
         most_pinned = min(int(pinned_share * (num_blocks - 1)), num_blocks - 1 - width)
-        self._pins: Pins[Node] = Pins(most_pinned, self._hold, self._release_nodes)
+        self._pins = Pins(most_pinned, self._hold, self._release_nodes)
 
     @property
     def available(self) -> int:

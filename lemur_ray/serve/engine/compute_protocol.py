@@ -70,9 +70,7 @@ class Step(Protocol):
 
 
 class WarmPrograms(Protocol):
-    """Compiled programs with their weights and cache. For one thread at a time. ``is_exact``: results do not depend on
-    the load; ``runs_ahead``: a step may start before the previous one's tokens arrive; ``mixes``: tiles and decoding
-    rows may be one step; ``is_padded``: all steps have one shape."""
+    """Compiled programs with their weights and cache. For one thread at a time."""
 
     is_exact: bool
     """Measured: logits do not depend, to the last bit, on what else a step computes"""

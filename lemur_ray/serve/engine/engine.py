@@ -317,4 +317,9 @@ class Engine:
                 while True:
                     last = self._updates.popleft() if self._updates else self._inbox.get_nowait()
                     updates += [last] if isinstance(last, events.Update) else []
-        events.give_up(pending, updates)
+        outbox = Outbox()  # the engine's thread may use its own
+        for number, item in pending.items():
+            outbox.put(item.listener, events.Event(number, (), "error"))
+        outbox.send()
+        for update in updates:
+            update.done.set_exception(EngineClosed("the engine ended before the weights were replaced"))

@@ -5,13 +5,12 @@ Knows nothing of how tokens are generated."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from lemur_ray.serve.config import InFlight
-from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.token_logprobs import TokenLogprobs, joined
 
@@ -146,14 +145,3 @@ class Update(NamedTuple):
 
 Item = Submit | Cancel | Update | None
 """None only wakes the thread."""
-
-
-def give_up(pending: dict[int, Submit], updates: Iterable[Update]) -> None:
-    """Fail pending requests with an event ``error``, and updates with EngineClosed, for an engine that has ended.
-    pending: by request number."""
-    outbox = Outbox()
-    for number, item in pending.items():
-        outbox.put(item.listener, Event(number, (), "error"))
-    outbox.send()
-    for update in updates:
-        update.done.set_exception(EngineClosed("the engine ended before the weights were replaced"))

@@ -7,27 +7,25 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import NamedTuple
 
-Node = TypeVar("Node")
+from lemur_ray.serve.engine.prefix_tree import Node
 
 
-@dataclass(eq=False)
-class Pin(Generic[Node]):
+class Pin(NamedTuple):
     """Nodes of one session, in order from the root of the tree; ``until``: when the pin ends, as in ``Pins.expire``."""
 
     nodes: list[Node]
     until: float
 
 
-class Pins(Generic[Node]):
+class Pins:
     """Pins by session name, of at most ``limit`` blocks together. hold, release: called with the nodes of a pin when it
     begins and when it ends."""
 
     def __init__(self, limit: int, hold: Callable[[list[Node]], None], release: Callable[[list[Node]], None]) -> None:
         self._limit, self._hold, self._release = limit, hold, release
-        self._pins: OrderedDict[str, Pin[Node]] = OrderedDict()
+        self._pins: OrderedDict[str, Pin] = OrderedDict()
         self._times: Counter[int] = Counter()  # how many pins a node is in
 
     @property
@@ -35,7 +33,7 @@ class Pins(Generic[Node]):
         """Number of distinct pinned blocks."""
         return len(self._times)
 
-    def put(self, session: str, pin: Pin[Node]) -> None:
+    def put(self, session: str, pin: Pin) -> None:
         """Set the session's pin, in place of an earlier one; the oldest end while over ``limit`` blocks are pinned."""
         self._hold(pin.nodes)
         self.take(session)
@@ -46,7 +44,7 @@ class Pins(Generic[Node]):
         while self._pins and self.blocks > self._limit:
             self.take(next(iter(self._pins)))
 
-    def take(self, session: str) -> Pin[Node] | None:
+    def take(self, session: str) -> Pin | None:
         """End a session's pin and return it; None if there is none."""
         pin = self._pins.pop(session, None)
         if pin is not None:
