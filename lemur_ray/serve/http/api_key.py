@@ -10,6 +10,7 @@ import hmac
 import ipaddress
 import logging
 
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -77,8 +78,5 @@ class KeyRequired:
 
 
 def _bearer_token(scope: Scope) -> bytes:
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            scheme, _, key = value.partition(b" ")
-            return key.strip() if scheme.lower() == b"bearer" else b""
-    return b""
+    scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
+    return key.strip().encode("latin-1") if scheme.lower() == "bearer" else b""

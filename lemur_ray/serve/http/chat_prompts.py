@@ -20,14 +20,13 @@ def template_input(served: TextEngine, conversation: Conversation) -> Chat:
     """A request's conversation in the form that the model's chat template renders: for a template that knows no tools,
     calls become text and the tools a part of the system turn. Raises TemplateMissing if the model has no template,
     TemplateUnusable if it is invalid."""
-    c = conversation
-    messages, tools = c.messages, c.tools.raw if c.tools else ()
+    body, messages, toolbox = conversation.body, conversation.messages, conversation.tools
+    tools = toolbox.raw if toolbox else ()
     if not served.template.knows_tools:
         messages, tools = spell_out_calls(messages), ()
-        messages = c.tools.described(messages) if c.tools else messages
-    return Chat(
-        template_messages(messages), tools, c.documents, c.add_generation_prompt, c.continue_final_message, c.options
-    )
+        messages = toolbox.described(messages) if toolbox else messages
+    endings = body.add_generation_prompt, body.continue_final_message
+    return Chat(template_messages(messages), tools, tuple(body.documents), *endings, body.chat_template_kwargs)
 
 
 def reply_tools(served: TextEngine, tools: Toolbox | None) -> Toolbox | None:

@@ -59,7 +59,7 @@ def build_app(
         with errors_about("messages"):
             body = await read_body(request, served.engine.context)
         call = parse_chat(body, served.defaults)
-        check_model(served, call.common.model)
+        check_model(served, call.common.body.model)
         _check_number(served, call.common, 1)
         prompt = await chat_prompt(served, call.conversation)
         tools = reply_tools(served, call.conversation.tools)
@@ -71,7 +71,7 @@ def build_app(
             body = await read_body(request, served.engine.context)
             check_lengths(body, served.engine.context, served.engine.capacity)
         call = parse_completion(body, served.defaults)
-        check_model(served, call.common.model)
+        check_model(served, call.common.body.model)
         _check_number(served, call.common, len(call.prompts))
         with errors_about("prompt"):
             prompts = [await served.text_prompt(p) if isinstance(p, str) else p for p in call.prompts]
@@ -85,13 +85,13 @@ async def _respond(request: Request, served: TextEngine, metrics: Metrics, answe
     common = answer.common
     metrics.ignored(common.ignored)
     with errors_about("messages" if answer.is_chat else "prompt"):
-        session_id = request.headers.get(SESSION_HEADER, "")[:MAX_SESSION_CHARACTERS] or common.session_id
+        session_id = request.headers.get(SESSION_HEADER, "")[:MAX_SESSION_CHARACTERS] or common.body.prompt_cache_key
         generations = await _generations(served, answer, session_id)
     try:
-        replies = served.open(generations, common.stop, whole=not common.stream)
+        replies = served.open(generations, common.body.stop, whole=not common.body.stream)
     except EngineError as error:
         raise api_error(error) from error
-    if common.stream:
+    if common.body.stream:
         return EventStream(_chunks(answer, replies, metrics), replies.close)
     begin = time.monotonic()
     try:
@@ -119,7 +119,7 @@ async def _generations(served: TextEngine, answer: Answer, session_id: str) -> l
             logprobs=logprobs,
             prompt_logprobs=answer.echo and (logprobs or common.max_tokens == 0),
         )
-        generations += [replace(one, sample_index=i) for i in range(common.n)]
+        generations += [replace(one, sample_index=i) for i in range(common.body.n)]
     if len(answer.prompts) == 1:
         generations[0] = replace(generations[0], session_id=session_id)
     if common.structure is not None:
@@ -134,7 +134,7 @@ async def _generations(served: TextEngine, answer: Answer, session_id: str) -> l
 async def _chunks(answer: Answer, replies: Replies, metrics: Metrics) -> AsyncIterator[bytes]:
     """Server-sent events of all choices as they come."""
     base, begin = answer.head([], chunk=True), time.monotonic()
-    usage = {"usage": None} if answer.common.include_usage else {}
+    usage = {"usage": None} if answer.common.body.include_usage else {}
     num_tokens, cached, last = 0, [0] * answer.num_choices, [begin] * answer.num_choices
 
     once = answer.prompt_ids()
@@ -170,7 +170,7 @@ async def _chunks(answer: Answer, replies: Replies, metrics: Metrics) -> AsyncIt
         log.exception("a stream failed")
         yield _event(FAILED.body())
         return
-    if answer.common.include_usage:
+    if answer.common.body.include_usage:
         yield _event({**base, "choices": [], "usage": answer.usage(num_tokens, cached)})
     yield b"data: [DONE]\n\n"
     metrics.served(time.monotonic() - begin)
@@ -182,7 +182,8 @@ def _event(body: dict[str, Any]) -> bytes:
 
 def _check_number(served: TextEngine, common: Common, num_prompts: int) -> None:
     """Raise ApiError 400 if prompts times ``n`` are more replies than even an idle engine accepts."""
-    if num_prompts * common.n > served.engine.capacity:
-        replies = f"{num_prompts} prompts with n {common.n} are {num_prompts * common.n} replies"
+    num = num_prompts * common.body.n
+    if num > served.engine.capacity:
+        replies = f"{num_prompts} prompts with n {common.body.n} are {num} replies"
         message = f"{replies}: this server takes at most {served.engine.capacity} in one request"
         raise ApiError(400, message, param="n" if num_prompts == 1 else "prompt", code="invalid_value")

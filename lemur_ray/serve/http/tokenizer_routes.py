@@ -17,7 +17,7 @@ from lemur_ray.serve.http.chat_prompts import chat_prompt
 from lemur_ray.serve.http.error_answers import errors_about
 from lemur_ray.serve.http.request_body import check_model, read_body
 from lemur_ray.serve.openai.body_fields import described
-from lemur_ray.serve.openai.checked_requests import TokenizeCall, parse_tokenize
+from lemur_ray.serve.openai.checked_requests import Conversation, parse_tokenize
 from lemur_ray.serve.openai.errors import invalid
 from lemur_ray.serve.openai.request_models import DetokenizeBody, TokenizeBody
 from lemur_ray.serve.text_engine import TextEngine
@@ -56,24 +56,25 @@ def tokenizer_routes(served: TextEngine) -> APIRouter:
     @router.post("/tokenize", openapi_extra=described(TokenizeBody, served.name))
     async def tokenize(request: Request) -> Response:
         with errors_about("messages"):
-            call = parse_tokenize(await read_body(request, served.engine.context))
-        check_model(served, call.model)
-        tokens = list(await _ids(call))
-        if call.add_special_tokens:
+            body, conversation = parse_tokenize(await read_body(request, served.engine.context))
+        check_model(served, body.model)
+        tokens = list(await _ids(body, conversation))
+        special = body.add_special_tokens
+        if special or (special is None and conversation is None):
             tokens = [*tokenizer.special.before, *tokens, *tokenizer.special.after]
 
         def answer() -> Response:
-            names = tokenizer.names(tokens) if call.return_token_strs else None
-            body = {"tokens": tokens, "count": len(tokens), "max_model_len": served.engine.context}
-            return JSONResponse({**body, "token_strs": names})
+            names = tokenizer.names(tokens) if body.return_token_strs else None
+            counts = {"count": len(tokens), "max_model_len": served.engine.context}
+            return JSONResponse({"tokens": tokens, **counts, "token_strs": names})
 
         return await off_loop(len(tokens), answer)
 
-    async def _ids(call: TokenizeCall) -> Sequence[int]:
-        if call.conversation is not None:
-            return await chat_prompt(served, call.conversation)
-        encode = tokenizer.encode if call.split_special_tokens else tokenizer.encode_marked
-        return await off_loop(len(call.text), lambda: encode(call.text))
+    async def _ids(body: TokenizeBody, conversation: Conversation | None) -> Sequence[int]:
+        if conversation is not None:
+            return await chat_prompt(served, conversation)
+        encode = tokenizer.encode if body.split_special_tokens else tokenizer.encode_marked
+        return await off_loop(len(body.prompt), lambda: encode(body.prompt))
 
     @router.post("/detokenize", openapi_extra=described(DetokenizeBody, served.name))
     async def detokenize(request: Request) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -94,26 +95,19 @@ class Within:
     bounds: Bounds
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        low, high = self.bounds.low, self.bounds.high
+        low, high, is_float = self.bounds.low, self.bounds.high, source is float
         limits: Any = {"gt" if self.bounds.above else "ge": low, "le": high if high < math.inf else None}
-        number: CoreSchema
-        if source is float:
-            number = core_schema.float_schema(**limits, allow_inf_nan=False, strict=True)
-        else:
-            number = core_schema.int_schema(**limits, strict=True)
+        make: Any = partial(core_schema.float_schema, allow_inf_nan=False) if is_float else core_schema.int_schema
 
         def checked(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
             try:
                 return handler(value)
             except ValidationError:
-                raise wrong(self._error_text(value, source is float)) from None
+                if isinstance(value, bool) or not isinstance(value, int | float if is_float else int):
+                    raise wrong("must be a number" if is_float else "must be an integer") from None
+                raise wrong(f"is {value}: must be {self.bounds}") from None
 
-        return core_schema.no_info_wrap_validator_function(checked, number)
-
-    def _error_text(self, value: Any, is_float: bool) -> str:
-        if isinstance(value, bool) or not isinstance(value, int | float if is_float else int):
-            return "must be a number" if is_float else "must be an integer"
-        return f"is {value}: must be {self.bounds}"
+        return core_schema.no_info_wrap_validator_function(checked, make(**limits, strict=True))
 
 
 class Unsupported:

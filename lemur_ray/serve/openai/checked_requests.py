@@ -20,10 +20,9 @@ from lemur_ray.text.tool_results import sort_results_by_call, stray_result
 
 @dataclass(frozen=True)
 class Common:
-    """Checked values that chat and completion requests share. ``n``: replies to each prompt; ``stop``: texts that end a
-    reply; ``include_usage``: whether a stream ends with the numbers of tokens."""
+    """A body of a chat or completion request, and its values that the endpoints spell differently."""
 
-    model: str
+    body: SamplingBody
     max_tokens: int | None
     """None: the rest of the context"""
     sampling: SamplingOptions
@@ -31,31 +30,17 @@ class Common:
     """Alternatives returned with every token's log-probability; None: no log-probabilities"""
     structure: Structure | None
     """Form that the reply must have"""
-    n: int
-    stop: tuple[str, ...]
-    stream: bool
-    include_usage: bool
-    return_token_ids: bool
-    """Whether to return the prompt's ids, and in a stream those of every piece; a whole choice always has its ids"""
-    session_id: str
-    """``prompt_cache_key``: the same for all turns of a conversation"""
     ignored: tuple[str, ...]
     """Names of unknown parameters"""
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """Checked input of a chat template: messages, tools, documents and options."""
+    """Checked input of a chat template: options and documents of ``body``, its messages, and its tools."""
 
+    body: TurnsBody
     messages: tuple[Message, ...]
     tools: Toolbox | None
-    add_generation_prompt: bool
-    """Whether the prompt ends with the begin of an assistant turn"""
-    continue_final_message: bool
-    """Whether the reply continues the last message"""
-    options: dict[str, Any]
-    """``chat_template_kwargs``: further values for the template"""
-    documents: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -64,18 +49,6 @@ class ChatCall:
 
     common: Common
     conversation: Conversation
-
-
-@dataclass(frozen=True)
-class TokenizeCall:
-    """A checked body of /tokenize: a text or a conversation."""
-
-    model: str | None
-    add_special_tokens: bool
-    return_token_strs: bool
-    split_special_tokens: bool = False
-    text: str = ""
-    conversation: Conversation | None = None
 
 
 @dataclass(frozen=True)
@@ -102,21 +75,17 @@ def parse_chat(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> ChatCall
     return ChatCall(common, _conversation(valid, tools))
 
 
-def parse_tokenize(body: Any) -> TokenizeCall:
-    """Check a parsed body of /tokenize, which has either ``prompt`` or ``messages``. Raises ApiError 400 about the
-    first invalid field."""
+def parse_tokenize(body: Any) -> tuple[TokenizeBody, Conversation | None]:
+    """Check a parsed body of /tokenize, which has either ``prompt`` or ``messages``; returns it with its conversation,
+    if any. Raises ApiError 400 about the first invalid field."""
     valid = TokenizeBody.of(body)
     if valid.prompt is None and valid.messages is None:
         raise invalid("prompt", "is missing: expected prompt or messages")
     if valid.prompt is not None and valid.messages is not None:
         raise invalid("prompt", "and messages: expected one of them")
     if valid.messages is None:
-        special = valid.add_special_tokens is not False
-        return TokenizeCall(
-            valid.model, special, valid.return_token_strs, valid.split_special_tokens, text=valid.prompt
-        )
-    conversation = _conversation(valid, toolbox(valid.tools, raw_tools(body), None, True))
-    return TokenizeCall(valid.model, bool(valid.add_special_tokens), valid.return_token_strs, conversation=conversation)
+        return valid, None
+    return valid, _conversation(valid, toolbox(valid.tools, raw_tools(body), None, True))
 
 
 def parse_completion(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> CompletionCall:
@@ -145,20 +114,7 @@ def _common(
 ) -> Common:
     if structure is None and valid.structured_outputs:
         structure = valid.structured_outputs.structure()
-    return Common(
-        model=valid.model,
-        max_tokens=limit,
-        sampling=_sampling(valid, defaults),
-        logprobs=logprobs,
-        structure=structure,
-        n=valid.n,
-        stop=(valid.stop,) if isinstance(valid.stop, str) else tuple(valid.stop),
-        stream=valid.stream,
-        include_usage=bool(valid.stream_options and valid.stream_options.include_usage),
-        return_token_ids=valid.return_token_ids,
-        session_id=valid.prompt_cache_key,
-        ignored=valid.unknown(body),
-    )
+    return Common(valid, limit, _sampling(valid, defaults), logprobs, structure, valid.unknown(body))
 
 
 def raw_tools(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -177,14 +133,7 @@ def _conversation(valid: TurnsBody, tools: Toolbox | None) -> Conversation:
         number, calls = stray
         what = f"is {messages[number].tool_call_id!r}, which is no call of the assistant's turn before: "
         raise invalid(f"messages[{number}].tool_call_id", f"{what}expected one of {', '.join(map(repr, calls))}"[:300])
-    return Conversation(
-        tuple(sort_results_by_call(messages)),
-        tools,
-        valid.add_generation_prompt,
-        valid.continue_final_message,
-        valid.chat_template_kwargs,
-        tuple(valid.documents),
-    )
+    return Conversation(valid, tuple(sort_results_by_call(messages)), tools)
 
 
 def _message(turn: Turn) -> Message:

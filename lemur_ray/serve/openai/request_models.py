@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -61,6 +62,7 @@ StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 Stop = Annotated[
     StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)],
     Expects(f"must be a string or a list of strings: {MAX_STOPS} of 1 to {MAX_STOP_CHARACTERS} characters at most"),
+    AfterValidator(lambda stop: [stop] if isinstance(stop, str) else stop),
 ]
 _BIAS_WITH_ERRORS = TypeAdapter(dict[str, Annotated[float, Within(Bounds(-100, 100))]], config=ConfigDict(strict=True))
 
@@ -120,7 +122,9 @@ class SamplingBody(NumbersBody):
     n: Annotated[int, Within(Bounds(1, MAX_CHOICES))] = 1
     stop: Stop = Field(default=[])
     return_token_ids: Flag = False
+    """Whether to return the prompt's ids, and in a stream those of every piece; a whole choice always has its ids"""
     prompt_cache_key: Session = ""
+    """The same for all turns of a conversation"""
 
     @field_validator("stream_options", mode="before")
     @classmethod
@@ -128,6 +132,11 @@ class SamplingBody(NumbersBody):
         if not info.data.get("stream"):
             raise wrong(StreamOptions.expected)
         return value
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with the numbers of tokens."""
+        return bool(self.stream_options and self.stream_options.include_usage)
 
     @classmethod
     def unknown(cls, body: dict[str, Any]) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ class Served(Protocol):
 
 @dataclass
 class Answer:
-    """The answer to one request, of which it makes the bodies: whole, or piece by piece. It has ``common.n`` choices
+    """The answer to one request, of which it makes the bodies: whole, or piece by piece. It has ``n`` choices
     for each prompt, and keeps the state of each while it is streamed. ``tools``: those offered; ``echo``: repeat the
     prompt before the reply; ``created``: seconds since 1970."""
 
@@ -55,7 +55,7 @@ class Answer:
 
     @property
     def num_choices(self) -> int:
-        return len(self.prompts) * self.common.n
+        return len(self.prompts) * self.common.body.n
 
     def head(self, versions: Iterable[str], *, chunk: bool) -> dict[str, Any]:
         """Fields common to all bodies: id, object, created, model, system_fingerprint. versions: of the weights of its
@@ -76,7 +76,7 @@ class Answer:
     def prompt_ids(self) -> dict[str, Any]:
         """``prompt_token_ids`` for a whole body or a stream's first chunk; {} unless requested. With several prompts it
         is a list of lists."""
-        if not self.common.return_token_ids:
+        if not self.common.body.return_token_ids:
             return {}
         ids = [list(prompt) for prompt in self.prompts]
         return {"prompt_token_ids": ids[0] if len(ids) == 1 else ids}
@@ -95,11 +95,11 @@ class Answer:
         prompt tokens from the cache, for every choice."""
         prompt = sum(map(len, self.prompts))
         counts = {"prompt_tokens": prompt, "completion_tokens": num_tokens, "total_tokens": prompt + num_tokens}
-        return {**counts, "prompt_tokens_details": {"cached_tokens": sum(cached[:: self.common.n])}}
+        return {**counts, "prompt_tokens_details": {"cached_tokens": sum(cached[:: self.common.body.n])}}
 
     def _choice(self, index: int) -> _Choice:
         if index not in self._choices:
-            self._choices[index] = _Choice(self, index, self.prompts[index // self.common.n])
+            self._choices[index] = _Choice(self, index, self.prompts[index // self.common.body.n])
         return self._choices[index]
 
 
@@ -109,11 +109,10 @@ class _Choice:
     def __init__(self, answer: Answer, index: int, prompt: Prompt):
         self._index, self._is_chat, self._served = index, answer.is_chat, answer.served
         self._calls = CallStream(answer.tools) if answer.tools else None
-        self._alternatives = answer.common.logprobs
+        self._alternatives, self._with_ids = answer.common.logprobs, answer.common.body.return_token_ids
         text_bytes = answer.served.byte_stream(() if answer.echo else prompt)
         self._completion = CompletionLogprobs(answer.served.spelling, text_bytes, answer.common.logprobs or 0)
         self._echoed = prompt if answer.echo else None
-        self._with_ids = answer.common.return_token_ids
 
     def whole(self, reply: Reply) -> dict[str, Any]:
         reply_logprobs = joined(reply.logprobs) if reply.logprobs else None

@@ -49,12 +49,6 @@ def lark_structure(grammar: str, param: str) -> Structure:
     return Structure(llguidance.LLMatcher.grammar_from_lark(_bounded(grammar, param)), param)
 
 
-def regex_structure(regex: str, param: str) -> Structure:
-    """The structure of text that matches a regular expression as a whole; it is not compiled here. param: the request's
-    field. Raises ApiError 400 if it is longer than 2**18 characters."""
-    return Structure(llguidance.LLMatcher.grammar_from_regex(_bounded(regex, param)), param)
-
-
 class NamedSchema(Body):
     """A JSON schema with its name: ``json_schema`` of a response format."""
 
@@ -120,9 +114,10 @@ class StructuredOutputs(Body):
             return json_structure(self.json_, "structured_outputs.json")
         if self.grammar is not None:
             return lark_structure(self.grammar, "structured_outputs.grammar")
-        if self.choice is None:
-            return regex_structure(self.regex, "structured_outputs.regex")
-        return regex_structure("|".join(map(re.escape, self.choice)), "structured_outputs.choice")
+        regex, param = self.regex, "structured_outputs.regex"
+        if self.choice is not None:
+            regex, param = "|".join(map(re.escape, self.choice)), "structured_outputs.choice"
+        return Structure(llguidance.LLMatcher.grammar_from_regex(_bounded(regex, param)), param)
 
 
 def _bounded(text: str, param: str) -> str:
