@@ -15,11 +15,9 @@ from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 InFlight = Literal["recompute", "keep", "drain"]
 """What becomes of replies that have begun when weights are replaced.
-
 recompute: their keys and values are computed again, and they go on as if the new weights had been given prompt and
 reply so far; their version is "old+new". keep: they go on with the old keys and values; "old+new-kept". drain: they are
-finished first, with the old weights alone, while new requests wait.
-"""
+finished first, with the old weights alone, while new requests wait."""
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,7 @@ class LocalModel(HandlePolicy):
     batches. Starts threads, which ``close`` ends."""
 
     def __init__(self, model: str, options: EngineOptions | None = None, chat_template: str = "") -> None:
-        """Load and compile the model, which may take minutes. model: a run folder or its name under LEMUR_HOME/runs, a
-        Hugging Face folder, or an address in a bucket. chat_template: text of the template, "": the model's own. Raises
-        RuntimeError if it cannot be served, ValueError if there is none."""
+        """Load and compile the model, with the arguments and errors of ``load_model``."""
         self.engine = load_text_engine(find_model(model, buckets=True), options, template=chat_template)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-model", daemon=True)
@@ -54,8 +52,8 @@ class LocalModel(HandlePolicy):
 
 
 def load_model(model: str, *, chat_template: str = "", **options: Any) -> LocalModel:
-    """Load a chat model into this process and return it ready (may take minutes). model: a run folder or its name, a
-    Hugging Face folder, or an address in a bucket. options: fields of ``EngineOptions`` (dtype, quantization,
-    max_slots, ...), by default chosen for the machine. chat_template: text of the template, "": the model's own. Raises
-    RuntimeError with the reason if the model cannot be served, ValueError if there is none."""
+    """Load a chat model into this process and return it ready (may take minutes). model: a run folder or its name under
+    LEMUR_HOME/runs, a Hugging Face folder, or an address in a bucket. options: fields of ``EngineOptions`` (dtype,
+    quantization, max_slots, ...), by default chosen for the machine. chat_template: text of the template, "": the
+    model's own. Raises RuntimeError with the reason if the model cannot be served, ValueError if there is none."""
     return LocalModel(model, replace(BY_MACHINE, **options), chat_template)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.doctor.devices import Devices
@@ -32,15 +31,16 @@ class NotServed(ValueError):
         self.faults = tuple(faults)
 
 
-def check_job(spec: str, job: ServeJob, devices: Devices) -> OpenShape | None:
+def check_job(spec: str, job: ServeJob, devices: Devices) -> tuple[ModelConfig, Tokenizer | None] | None:
     """Check a serving job on ``devices``; returns the model's config and tokenizer, None for a model that only vLLM
     computes. spec: the model, as in ``weights.open_model``. Raises NotServed with every fault."""
     faults = engine_faults(job) + device_faults(job, devices)
     opened = None
     try:
         opened = shape_of(spec)
-        faults += memory_faults(opened.config, job, devices)
-        if opened.tokenizer is None and job.backend != "vllm":
+        config, tokenizer = opened
+        faults += memory_faults(config, job, devices)
+        if tokenizer is None and job.backend != "vllm":
             faults.append(f"no {TOKENIZER} in {spec}: copy the one that belongs to the model there")
     except MODEL_ERRORS as error:
         only_vllm = job.backend == "vllm" and isinstance(error, UnsupportedModel)
@@ -54,22 +54,14 @@ def check_job(spec: str, job: ServeJob, devices: Devices) -> OpenShape | None:
     return opened
 
 
-@dataclass(frozen=True)
-class OpenShape:
-    """Config and tokenizer of a model, without its weights. ``tokenizer``: None if its folder has none."""
-
-    config: ModelConfig
-    tokenizer: Tokenizer | None
-
-
-def shape_of(spec: str) -> OpenShape:
-    """Config and tokenizer of the model that ``spec`` of ``weights.open_model`` names; no weights are read or made.
-    Raises one of MODEL_ERRORS if it cannot be opened."""
+def shape_of(spec: str) -> tuple[ModelConfig, Tokenizer | None]:
+    """Config and tokenizer (None: its folder has none) of the model that ``spec`` of ``weights.open_model`` names; no
+    weights are read or made. Raises one of MODEL_ERRORS if it cannot be opened."""
     if spec.startswith(RANDOM):  # opening such a model would make its weights
         config = get_recipe(spec.removeprefix(RANDOM).partition("@")[0]).model
-        return OpenShape(config, load_tokenizer(spec))
+        return config, load_tokenizer(spec)
     model = open_model(spec)
-    return OpenShape(model.source.config, model.tokenizer)
+    return model.source.config, model.tokenizer
 
 
 def engine_faults(job: ServeJob) -> list[str]:

@@ -41,9 +41,9 @@ def check_policy_model(model: str, chat_template: str, chats: bool) -> PolicyMod
     faults: list[str] = []
     context, tokenizer = 0, None
     try:
-        shape = check_job(model, ServeJob(model=model, chat_template=chat_template), _devices())
-        assert shape is not None, "only vLLM's models have no config"
-        context, tokenizer = shape.config.max_seq_len, shape.tokenizer
+        opened = check_job(model, ServeJob(model=model, chat_template=chat_template), _devices())
+        assert opened is not None, "only vLLM's models have no config"
+        context, tokenizer = opened[0].max_seq_len, opened[1]
     except NotServed as error:
         faults += [f"{fault}{_ELSEWHERE if '--' in fault else ''}" for fault in error.faults]
         tokenizer = inspect_model(model).tokenizer  # its template is checked too

@@ -77,7 +77,7 @@ def application_of(job: ServeJob, spec: str, key_digest: bytes = b"") -> serve.A
     of the key that requests must bring. Raises CannotServe if the model cannot be opened or served so, CannotUseVllm
     likewise for vLLM."""
     try:
-        job = with_devices(job, lambda: shape_of(spec).config, ray.nodes())
+        job = with_devices(job, lambda: shape_of(spec)[0], ray.nodes())
     except MODEL_ERRORS as error:
         if job.backend != "vllm":  # it computes models that this project cannot open
             raise CannotServe(str(error)) from error
