@@ -126,10 +126,6 @@ class TextEngine:
     def _grammars(self) -> Grammars:
         return Grammars(self.tokenizer)
 
-    def text_stream(self, stop: Sequence[str], prompt: Sequence[int]) -> TextStream:
-        """A decoder for the tokens of a reply to ``prompt``, whose text ends before any of the strings ``stop``."""
-        return TextStream(self.tokenizer.text_stream(prompt), stop)
-
     def generation(
         self, prompt: tuple[int, ...], max_tokens: int | None, sampling: SamplingOptions, **more: Any
     ) -> Generation:
@@ -189,7 +185,8 @@ class Replies:
         self._total = 0
 
     def add(self, number: int, prompt: Sequence[int]) -> None:
-        self._open[number] = (self._total, self._served.text_stream(self._stop, prompt))
+        text = TextStream(self._served.tokenizer.text_stream(prompt), self._stop)
+        self._open[number] = (self._total, text)
         self._total += 1
 
     async def pieces(self) -> AsyncIterator[Piece]:
@@ -241,12 +238,11 @@ class Replies:
             if text.stopped:
                 # The engine may have generated another token by now, which is dropped; the request is cancelled.
                 break
-        finish: FinishReason | None = None
-        if event.finish is not None and not text.stopped:
+        if event.finish is not None:
             out += text.end()
-            finish = "length" if event.finish == "length" else "stop"
-        if text.stopped:
-            finish = "stop"
+        finish: FinishReason | None = "stop" if text.stopped or event.finish else None
+        if event.finish == "length" and not text.stopped:
+            finish = "length"
         if finish:
             self._forget(event.number, cancel=event.finish is None)
         logprobs = event.logprobs.part(0, used) if event.logprobs else None

@@ -90,12 +90,10 @@ class ByToken:
     attend = staticmethod(attention.attend)
 
     def allocate(self, config: ModelConfig, num_blocks: int, dtype: Any) -> Cache:
-        """Zeroed pools of ``num_blocks`` blocks, including scrap block 0."""
         shape = (num_blocks, BLOCK, config.num_kv_heads * config.head_dim)
         return tuple(LayerCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(config.num_layers))
 
     def write(self, cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> LayerCache:
-        """The layer's pool after the new keys and values of all rows are written into their blocks."""
         at, num_tokens = attention.targets(place, len(k_TKh)), len(k_TKh)
         written = [
             pool.at[at].set(x.reshape(num_tokens, -1).astype(pool.dtype), mode="promise_in_bounds")

@@ -82,7 +82,6 @@ class Paged:
         return tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers))
 
     def write(self, cache: jax.Array, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> jax.Array:
-        """The layer's pool after the new keys and values of all rows are written into their pages."""
         block_T, offset_T = targets(place, k_TKh.shape[0])
         both = jnp.stack([k_TKh, v_TKh], axis=2).reshape(-1, *cache.shape[2:]).astype(cache.dtype)
         return cache.at[block_T, offset_T].set(both, mode="promise_in_bounds")

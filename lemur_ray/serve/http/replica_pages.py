@@ -6,10 +6,10 @@ last counters of an ended replica stay on the page; its gauges are removed. Know
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -33,12 +33,8 @@ Pages = Mapping[str, Page]
 
 def newest(*known: Pages) -> dict[str, Page]:
     """The newest page of every replica in any of ``known``."""
-    result: dict[str, Page] = {}
-    for pages in known:
-        for replica, page in pages.items():
-            if replica not in result or result[replica].number < page.number:
-                result[replica] = page
-    return result
+    pages = (page for pages in known for page in pages.items())
+    return dict(sorted(pages, key=lambda page: page[1].number))
 
 
 def without_oldest(known: Pages, alive: Collection[str]) -> dict[str, Page]:
@@ -52,24 +48,12 @@ def without_oldest(known: Pages, alive: Collection[str]) -> dict[str, Page]:
 def merged(pages: Mapping[str, str], alive: Collection[str] | None = None) -> str:
     """One page in Prometheus' format with the series of all pages, each with a label ``replica``. pages: text by
     replica. alive: replicas whose gauges are shown; None: all."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Merged(pages, pages if alive is None else alive))
+    families: dict[str, Metric] = {}
+    for replica, page in sorted(pages.items()):
+        for family in text_string_to_metric_families(page):
+            if family.type == "gauge" and alive is not None and replica not in alive:
+                continue
+            whole = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            whole.samples.extend(s._replace(labels={**s.labels, "replica": replica}) for s in family.samples)
+    registry: Any = SimpleNamespace(collect=families.values)
     return rendered(registry)
-
-
-class _Merged:
-    """Collector of the pages of several replicas."""
-
-    def __init__(self, pages: Mapping[str, str], alive: Collection[str]):
-        self._pages, self._alive = pages, alive
-
-    def collect(self) -> Iterator[Metric]:
-        families: dict[str, Metric] = {}
-        for replica, page in sorted(self._pages.items()):
-            for family in text_string_to_metric_families(page):
-                if family.type == "gauge" and replica not in self._alive:
-                    continue
-                whole = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-                samples = (s._replace(labels={**s.labels, "replica": replica}) for s in family.samples)
-                whole.samples.extend(samples)
-        yield from families.values()

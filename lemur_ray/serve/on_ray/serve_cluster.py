@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import secrets
@@ -115,15 +116,10 @@ def _reason(app_name: str) -> str:
 
 def _running_at() -> tuple[str, int] | None:
     """Host and port of the Serve that runs in the cluster, if one does."""
-    try:
-        # Serve has no public Python API for the address of its proxies.
-        client = _get_global_client()
-    except RayServeException:
-        return None
-    if client is None:
-        return None
-    options = client.http_config
-    return options.host or "127.0.0.1", options.port
+    client = None
+    with contextlib.suppress(RayServeException):
+        client = _get_global_client()  # Serve has no public Python API for the address of its proxies
+    return (client.http_config.host or "127.0.0.1", client.http_config.port) if client is not None else None
 
 
 def await_ready(root: str) -> None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,11 @@ class VllmModel(_Server):
         await super().__init__(llm_config)
         self._set_version(model_fingerprint(Path(folder)))
         await self.commit_weights(self._record.read())
-        switch = partial(_from_thread, asyncio.get_running_loop(), self.commit_weights)
+        loop = asyncio.get_running_loop()
+
+        def switch(choice: Choice) -> str:
+            return asyncio.run_coroutine_threadsafe(self.commit_weights(choice), loop).result()
+
         threading.Thread(target=self._record.watch, args=(switch, self._ended), name="record", daemon=True).start()
 
     def _set_version(self, version: str) -> None:
@@ -154,11 +157,6 @@ class VllmModel(_Server):
         if self._failure:
             raise RuntimeError(f"half of the weights may be new: {self._failure}")
         await super().check_health()
-
-
-def _from_thread(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a coroutine function that runs in ``loop``, for another thread, which waits for it."""
-    return asyncio.run_coroutine_threadsafe(function(*arguments), loop).result()
 
 
 def _answer(reply: Mapping[str, Any]) -> dict[str, Any]:

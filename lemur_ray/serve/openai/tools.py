@@ -50,10 +50,6 @@ class Toolbox:
     bare: bool = False
     """Whether a reply that is JSON as a whole is read as calls, too, for models whose templates have no tags"""
 
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(function["name"] for function in self.functions)
-
     def described(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """The conversation with descriptions of the tools in its system turn, for templates that know no tools."""
         return describe_tools(messages, self.functions)
@@ -161,7 +157,8 @@ class CallStream:
         except (ValueError, RecursionError):
             return []
         parsed = [self._parsed_call(one) for one in (value if isinstance(value, list) else [value])]
-        calls = [call for call in parsed if call is not None and call.name in self._tools.names]
+        names = {function["name"] for function in self._tools.functions}
+        calls = [call for call in parsed if call is not None and call.name in names]
         if not calls or len(calls) < len(parsed):
             return []
         self._pending, self._blank, self._has_text = "", "", True
