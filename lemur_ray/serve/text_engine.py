@@ -95,13 +95,8 @@ class TextEngine:
 
     def token_text(self, token: int) -> bytes:
         """Bytes of a token's text; b"" for special tokens, and for ids that only pad the model's vocabulary."""
-        return b"" if token in self.hidden_ids else self.tokenizer.token_bytes(token)
-
-    @cached_property
-    def hidden_ids(self) -> frozenset[int]:
-        """Ids without text: special tokens, and ids that only pad the model's vocabulary."""
-        padding = range(self.tokenizer.vocab_size, self.engine.config.vocab_size)
-        return self.tokenizer.special_ids.union(padding)
+        is_text = token < self.tokenizer.vocab_size and token not in self.tokenizer.special_ids
+        return self.tokenizer.token_bytes(token) if is_text else b""
 
     def byte_stream(self, before: Sequence[int]) -> Callable[[int], bytes]:
         """A function to be called with each token after those in ``before``, in order; it returns the bytes that the

@@ -60,14 +60,6 @@ def heads_at_once(num_heads: int, num_kv_heads: int, dtype: Any) -> tuple[int, i
     return int(heads), int(both)
 
 
-def pages_at_once(num_heads: int, num_kv_heads: int, width: int, queries: int, dtype: Any) -> int:
-    """Pages per buffer of the kernel: as many as BUFFER_BYTES and SCORE_BYTES allow, but at least one. width: features
-    of a head; queries: new tokens per block."""
-    page_bytes = BLOCK * heads_at_once(num_heads, num_kv_heads, dtype)[1] * width * jnp.dtype(dtype).itemsize
-    score_bytes = BLOCK * queries * (num_heads // num_kv_heads) * 4
-    return max(1, min(BUFFER_BYTES // page_bytes, SCORE_BYTES // score_bytes))
-
-
 @dataclass(frozen=True)
 class Paged:
     """One array (blocks, BLOCK, 2K, h) per layer: of each of K kv heads the rotated keys, then the values."""
@@ -102,7 +94,9 @@ class Paged:
         tables = jnp.take_along_axis(place.tables, jnp.minimum(jnp.arange(table_width), last_R[:, None]), axis=1)
         num_rows = jnp.maximum(place.num_rows, 1)  # the kernel always reads the first row
         queries = min(QUERIES, rows * length)
-        pages = pages_at_once(kv_heads * groups, kv_heads, width, queries, cache.dtype)
+        heads = heads_at_once(kv_heads * groups, kv_heads, cache.dtype)[1]
+        page_bytes, score_bytes = BLOCK * heads * width * cache.dtype.itemsize, BLOCK * queries * groups * 4
+        pages = max(1, min(BUFFER_BYTES // page_bytes, SCORE_BYTES // score_bytes))
         mixed_THh = kernel.ragged_paged_attention(
             q_THh.astype(cache.dtype),
             cache,

@@ -53,10 +53,6 @@ class Batch:
             self.cache, options.max_slots, sizes.tile, options.prefill_tiles, reuse_decoded=not programs.is_padded
         )
 
-    @property
-    def is_idle(self) -> bool:
-        return not (self.scheduler.running or self.scheduler.waiting)
-
     def admit(self) -> Iterator[LiveSequence]:
         """Give waiting sequences cache blocks and slots as far as there are any; yields those admitted for the first
         time. Must be iterated to its end."""

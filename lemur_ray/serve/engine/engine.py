@@ -255,12 +255,13 @@ class Engine:
 
     def _receive(self) -> None:
         """Process new items of the inbox; block while there is nothing to compute."""
-        idle = self._batch.is_idle and not self._updates
+        scheduler = self._batch.scheduler
+        idle = not (scheduler.running or scheduler.waiting or self._updates)
         while idle or not self._inbox.empty():
             item = self._inbox.get()
             idle = False
             if isinstance(item, events.Submit):
-                self._batch.scheduler.add(item.sequence)
+                scheduler.add(item.sequence)
             elif isinstance(item, events.Update):
                 self._updates.append(item)
             elif isinstance(item, events.Cancel) and item.number in self._pending:

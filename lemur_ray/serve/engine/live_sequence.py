@@ -65,15 +65,10 @@ class LiveSequence:
         return self.computed == self.length
 
     @property
-    def is_up_to_date(self) -> bool:
-        """Whether all tokens but the last are computed, so that a decode step draws the next one."""
-        return self.computed + 1 == self.length
-
-    @property
     def can_run_ahead(self) -> bool:
         """Whether a step may be sent before the token that this sequence draws in the step before has arrived: it
-        draws one, and no constraint depends on it."""
-        return self.is_up_to_date and self.request.constraint is None
+        draws one, as all tokens but the last are computed, and no constraint depends on it."""
+        return self.computed + 1 == self.length and self.request.constraint is None
 
     def take_over(self, version: str) -> None:
         """Record that weights ``version`` compute this sequence from now on. ``version`` is replaced if nothing was
