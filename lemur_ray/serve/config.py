@@ -1,7 +1,5 @@
 """Options of an engine and of a serving job. Light: imports neither jax nor Ray."""
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -154,7 +152,7 @@ class ServeJob:
             raise ValueError("replicas and hosts are Ray's: leave --no-ray out")
 
     @classmethod
-    def parse(cls, argv: Sequence[str] | None) -> ServeJob:
+    def parse(cls, argv: Sequence[str] | None) -> "ServeJob":
         """Parse flags (None: sys.argv), in which ``--engine vllm`` and ``--engine.max-slots 8`` are both valid. Exits
         with code 2, as ``parse``, for an invalid one."""
         words = [re.sub("^--engine(?=$|=)", "--backend", word) for word in (sys.argv[1:] if argv is None else argv)]

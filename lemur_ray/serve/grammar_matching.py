@@ -2,8 +2,6 @@
 
 Knows nothing of how a request prescribes a grammar."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import llguidance
@@ -27,7 +25,7 @@ class Grammars:
             wrapped = llguidance.TokenizerWrapper(_Vocabulary(tokenizer))
             self._tokenizer = llguidance.LLTokenizer(wrapped, eos_token=_ends(tokenizer))
 
-    def start(self, grammar: str) -> Matching:
+    def start(self, grammar: str) -> "Matching":
         """The constraint of a new reply by ``grammar``, text in llguidance's format (may take a second). Raises
         GrammarError for an invalid grammar, or if the tokenizer cannot be used with any."""
         if self._tokenizer is None:
@@ -94,7 +92,7 @@ class Matching:
     def __init__(self, matcher: llguidance.LLMatcher):
         self._matcher = matcher
 
-    def copy(self) -> Matching:
+    def copy(self) -> "Matching":
         """An independent copy, for another reply."""
         return Matching(self._matcher.deep_copy())
 

@@ -1,7 +1,5 @@
 """Loads models into warm engines, and updates weights of running ones. Knows nothing of HTTP or hosting."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

@@ -1,7 +1,5 @@
 """A model in this process, for scripts and notebooks: loaded once, asked by a call, and a policy of evaluations."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence

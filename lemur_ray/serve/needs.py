@@ -2,8 +2,6 @@
 
 Takes seconds and reads no weights. Refuses only certain failures: memory for the cache and the steps is not counted."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 
 Reads no weights. Knows nothing of benchmarks."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from functools import lru_cache

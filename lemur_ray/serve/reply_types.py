@@ -1,7 +1,5 @@
 """Replies of a model as text and token ids, whole or in pieces. Knows nothing of engines, tokenizers or protocols."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from lemur_ray.agents.messages import FinishReason

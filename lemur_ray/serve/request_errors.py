@@ -1,7 +1,5 @@
 """How each error of a request is answered, over HTTP and by Ray handle. Knows nothing of where errors are raised."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 from lemur_ray.serve.engine import errors

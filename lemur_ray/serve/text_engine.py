@@ -3,8 +3,6 @@
 Converts events of the engine's thread into pieces for the event loop, with one wake-up per step for all requests, cuts
 replies at stop strings, and cancels those that are closed. Knows nothing of HTTP or of the OpenAI protocol."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time
@@ -133,7 +131,7 @@ class TextEngine:
         request.check(vocab_size, context)
         return request
 
-    def open(self, requests: Sequence[Generation], stop: Sequence[str] = (), *, whole: bool = False) -> Replies:
+    def open(self, requests: Sequence[Generation], stop: Sequence[str] = (), *, whole: bool = False) -> "Replies":
         """Submit requests together; must be called in a running event loop. Raises what ``Engine.submit`` raises, and
         then none stays queued. stop: strings that end a reply, without being part of it. whole: the caller only uses
         ``Replies.collect``, so the engine sends no event for single tokens."""

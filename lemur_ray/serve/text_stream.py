@@ -4,8 +4,6 @@ The joined text does not depend on token boundaries: bytes are decoded as one st
 that is complete first (of several that end at the same character, the one that begins first). Knows nothing of engines
 or HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lemur_ray.text.incremental_text import IncrementalText

@@ -8,8 +8,6 @@ tools; or ``refused`` ("context", "busy", "closed" or "invalid") with a ``messag
 so has the answer: ids of the ``prompt``, all ``drawn`` ids and their ``logprobs``, float32 values of the model's own
 distribution. All are plain values, so a client needs none of these classes. Knows nothing of Ray."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from typing import Any

@@ -2,8 +2,6 @@
 
 The compiled program is the one that the devices would run, so its bytes are exact; its speed is not measured."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

@@ -6,8 +6,6 @@ else is computed at the time. Block 0 is scrap: padding is written there. Knows 
 
 Legend: R rows (sequences), M new tokens of a row, T = R * M, K kv heads, G query heads of one kv head, h head width."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, NamedTuple
 

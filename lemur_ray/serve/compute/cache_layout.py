@@ -3,8 +3,6 @@
 Blocks, tables and ``Place`` are the same for all, so nothing else of the engine depends on the layout. Every array of a
 pool has its blocks on the first axis: ``attention.copy_block`` and ``attention.block_bytes`` apply to all of them."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass, replace
 from typing import Any, Protocol

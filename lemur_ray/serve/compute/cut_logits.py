@@ -5,8 +5,6 @@ a fixed order, so they do not depend on the load. All functions run inside a pro
 all logits. Knows nothing of sampling options.
 Legend: R rows, V tokens of a device, P candidates."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax

@@ -4,8 +4,6 @@ The cache is cut along its kv heads, which are replicated if there are more devi
 products behind attention and in the feed-forward are combined. The devices may belong to several processes; each then
 places its own part and runs the same programs in the same order (``lockstep.py``). Knows nothing of models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -41,7 +39,7 @@ class Devices:
     mesh: Mesh | None = None
 
     @staticmethod
-    def take(count: int = 1) -> Devices:
+    def take(count: int = 1) -> "Devices":
         """The first ``count`` of jax's devices; 0: all of them.
         Raises ValueError if there are fewer, or if several processes would not use all of theirs."""
         devices = jax.devices()

@@ -9,8 +9,6 @@ own M, whose tokens lie behind each other, so that every weight is read once. Kn
 Legend: R rows, M new tokens of a row, T tokens of all rows, D model, H heads, K kv heads, G = H / K, h head width,
 F feed-forward, V vocabulary; of H, K, F and V a device may have a part."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, NamedTuple
 

@@ -8,8 +8,6 @@ on this machine. Knows nothing of models.
 
 Legend: T rows, K kv heads, Q queries, h head width."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

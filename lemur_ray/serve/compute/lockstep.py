@@ -5,8 +5,6 @@ cache. The leader sends every call before it makes the call itself, so that all 
 that stay on the devices are referred to by their number since the last step. If a follower is lost, the engine fails;
 if the leader is lost, its followers exit. Knows nothing of Ray."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

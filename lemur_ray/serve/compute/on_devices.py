@@ -1,7 +1,5 @@
 """The engine's ``Compute`` in jax: weights on devices, steps of fixed shapes, and other hosts that compute a part."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -56,7 +54,7 @@ class OnDevices:
         if self._group is not None:
             self._group.drop()
 
-    def warm_up(self, on_loss: Callable[[BaseException], None]) -> WarmOnDevices:
+    def warm_up(self, on_loss: Callable[[BaseException], None]) -> "WarmOnDevices":
         if self._group is not None:
             self._group.on_loss = on_loss
         make = Programs if self._group is None else partial(LeadingPrograms, self._group)
@@ -94,7 +92,7 @@ class WarmOnDevices:
     def compiled_after_warmup(self) -> int:
         return self.programs.compiled_after_warmup
 
-    def step(self, rows: Sequence[Row], length: int, decoding: Sequence[Row] = ()) -> StepOnDevices:
+    def step(self, rows: Sequence[Row], length: int, decoding: Sequence[Row] = ()) -> "StepOnDevices":
         singles, tiles = self.programs.mixed_rows if decoding else (0, self.programs.bucket(len(rows), length))
         num_rows, numbered = singles + tiles, [*enumerate(decoding), *enumerate(rows, singles)]
         tokens, place = empty_step(num_rows, length, self._table_width)

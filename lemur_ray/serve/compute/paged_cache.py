@@ -7,8 +7,6 @@ of other platforms.
 Legend: R rows (sequences), M new tokens of a row, T = R * M, H = K * G heads, K kv heads, G query heads of one kv head,
 h head width."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

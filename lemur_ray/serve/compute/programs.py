@@ -5,8 +5,6 @@ these the greedy choice and the selection of ``ROWS`` rows, on which all samplin
 next token of every row itself (``drawing/``), and one more step, the mixed one, has all decoding rows and all tiles.
 Compiling releases the interpreter lock, so threads compile in parallel. Knows nothing of requests."""
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections.abc import Hashable

@@ -5,8 +5,6 @@ same bits at any shape. Knows nothing of models.
 
 Legend: T rows, I input, O output."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

@@ -7,8 +7,6 @@ within a step, from logits that may be cut along the vocabulary (``cut_logits.py
 
 Legend: R rows, V vocabulary, or a device's part of it."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 from typing import Any, NamedTuple
 

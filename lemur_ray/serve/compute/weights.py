@@ -6,8 +6,6 @@ process reads what its own devices hold. Knows nothing of requests.
 
 Legend: D model, H heads, K kv heads (of N > K devices: N), h head width, F feed-forward, V vocabulary."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple

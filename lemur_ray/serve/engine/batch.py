@@ -4,8 +4,6 @@ A step is at most two calls of the programs, one for tiles of prompts and one fo
 them a single one. If programs run ahead, a step that decodes is sent before the tokens of the step before have arrived;
 it starts from them on the devices, and rows of replies that end meanwhile are dropped. Runs in the engine's thread."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ a conversation reuses its history and a common prefix is computed once. ``forget
 change. Knows nothing of jax: it hands out block ids, and ``compute`` reads and writes the blocks. Block 0 has no owner.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from dataclasses import dataclass

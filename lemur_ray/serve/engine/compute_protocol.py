@@ -3,8 +3,6 @@
 The engine is constructed with a ``Compute``, its only way to a device; the one for jax is ``serve.compute.on_devices``.
 Knows nothing of jax or of devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol

@@ -2,8 +2,6 @@
 
 An error of one request does not end the others."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any

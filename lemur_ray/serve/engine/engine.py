@@ -4,8 +4,6 @@ Requests come through a queue, join the running batch at the next step and leave
 called in the engine's thread, once per step with all their events. Token ids only: knows nothing of HTTP, text or Ray.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import logging
@@ -62,7 +60,7 @@ class Engine:
 
     # Called from any thread.
 
-    def start(self, wait: bool = True) -> Engine:
+    def start(self, wait: bool = True) -> "Engine":
         """Start the engine's thread, which compiles all programs first; returns the engine. wait: return only when that
         is done, and raise EngineClosed if it failed."""
         self._thread.start()

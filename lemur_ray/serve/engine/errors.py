@@ -1,7 +1,5 @@
 """Errors of the engine: reasons why a request is not answered. Knows nothing of HTTP."""
 
-from __future__ import annotations
-
 
 class EngineError(RuntimeError):
     """Base of the engine's errors: a request was not accepted, or could not be completed."""

@@ -2,8 +2,6 @@
 
 Knows nothing of how tokens are generated."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future

@@ -2,8 +2,6 @@
 
 Holds token ids and numbers only; knows nothing of how any of it is computed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

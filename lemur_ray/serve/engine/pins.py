@@ -3,8 +3,6 @@
 Between two turns an environment works, and meanwhile other requests would evict the conversation. At the limit, the
 oldest pins end first. Knows nothing of clocks, tokens or block contents."""
 
-from __future__ import annotations
-
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple

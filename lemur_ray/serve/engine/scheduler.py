@@ -5,8 +5,6 @@ Prompts are cut into tiles, at most ``prefill_tiles`` of them per step, so a lon
 the cache is full, the youngest sequence is preempted and computed again later. Knows nothing of jax, clocks, threads or
 text."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np

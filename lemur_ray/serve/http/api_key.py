@@ -3,8 +3,6 @@
 Replicas receive and hold only a digest of the key. No key is needed for /health, /ready and the chat page, which holds
 no secret and asks for the key. Knows nothing of users."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import ipaddress

@@ -1,7 +1,5 @@
 """ASGI middleware and responses: request ids, an answer to unexpected errors, streams that end at a disconnect."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

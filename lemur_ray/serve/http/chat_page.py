@@ -3,8 +3,6 @@
 The policy allows only the page's own script and style, connections to this server only, and requires trusted types, so
 that a model's reply is shown as text. Plain ASGI; knows nothing of models."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

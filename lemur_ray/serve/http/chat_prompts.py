@@ -3,8 +3,6 @@
 A template that knows tools gets them, calls and results as they are; for others, calls are written as text and tools
 are described in the system turn. Knows nothing of tokens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lemur_ray.serve.http.error_answers import errors_about

@@ -1,7 +1,5 @@
 """Errors of a request as HTTP responses in OpenAI's form. Knows nothing of the endpoints."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

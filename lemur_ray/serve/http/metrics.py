@@ -3,8 +3,6 @@
 Every server has a registry of its own, so several engines in one process do not add up. Knows nothing of requests'
 contents."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields

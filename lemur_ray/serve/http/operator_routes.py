@@ -1,7 +1,5 @@
 """Routes for whoever runs the server: /health, /ready, /metrics, /v1/models."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

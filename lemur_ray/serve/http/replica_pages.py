@@ -4,8 +4,6 @@ Any replica may answer a request for the page, and any may end. So every replica
 one, and they exchange all pages before one is shown: a counter that was shown is not lost while one replica lives. The
 last counters of an ended replica stay on the page; its gauges are removed. Knows nothing of Ray."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Reading and parsing of a request's body within limits. Knows nothing of the endpoints' fields."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

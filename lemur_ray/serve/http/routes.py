@@ -2,8 +2,6 @@
 
 Every error has OpenAI's body. Knows nothing of how the app is hosted: see ``uvicorn_server.py`` and ``on_ray``."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

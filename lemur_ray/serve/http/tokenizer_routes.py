@@ -3,8 +3,6 @@ For evaluation clients (lm-eval's ``local-completions`` with ``tokenizer_backend
 text becomes that token here, as in Hugging Face tokenizers; in a completion request it is plain text. Long texts are
 encoded in one thread, one after another, so that prompts of other requests have the other threads."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The app under uvicorn, in one process, without Ray. Knows nothing of the app's routes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -8,8 +8,6 @@
 A RayService (``cluster/rayservice-serve.yaml``) or ``serve deploy`` thus serves the same as the job, without a driver
 process. The key is that of LEMUR_API_KEY where Serve runs. Needs a running Ray."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Mapping

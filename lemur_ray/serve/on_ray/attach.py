@@ -3,8 +3,6 @@
 A model of jobs/serve.py keeps its options, hosts and replicas, and outlives its clients. Imports neither the engine nor
 jax, and Ray only for a handle."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Requests beyond the engine's queue are refused by the engine (429), so Serve lets more of them through than the engine
 takes. Needs a running Ray."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 from collections.abc import Callable

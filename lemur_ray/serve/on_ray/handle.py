@@ -2,8 +2,6 @@
 
 Imports neither the engine nor jax: requests are the plain values of ``serve.token_requests``."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field

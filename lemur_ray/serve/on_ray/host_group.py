@@ -4,8 +4,6 @@ Serve reserves one bundle per host and puts the replica into the first; the repl
 others and leads them (``lockstep.py``). Of a TPU slice over several hosts, Serve reserves only worker 0; the replica
 reserves the others (``_follower_placement``). If one process dies, Serve restarts the whole group."""
 
-from __future__ import annotations
-
 import queue
 import secrets
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,6 @@
 
 The replica's own ASGI app answers, so Serve passes its token stream on unchanged. Knows nothing of where it runs."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

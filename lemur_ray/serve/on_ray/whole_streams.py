@@ -4,8 +4,6 @@ An event stream whose replica died ends with an error event; a request without a
 itself in plain text, gets a 503. Serve installs the middleware that ``middlewares`` returns in its proxies. Imports
 nothing heavy: a proxy has no model."""
 
-from __future__ import annotations
-
 import json
 import logging
 

@@ -3,8 +3,6 @@
 A body is a pydantic model: it parses and checks, and its schema is part of /openapi.json. Values are strict: a string
 is not accepted as a number. Knows nothing of the endpoints."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

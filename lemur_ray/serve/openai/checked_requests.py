@@ -3,8 +3,6 @@
 Unknown parameters are ignored and listed, so that they can be counted. Knows nothing of HTTP frameworks, engines or
 tokenizers."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Errors in OpenAI's form, and the check for strings that are not valid text. Knows nothing of the endpoints."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 Known but unsupported parameters are refused unless they have a harmless value. Knows nothing of what a request means
 for an engine (``checked_requests.py``)."""
 
-from __future__ import annotations
-
 import json
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 

@@ -4,8 +4,6 @@ Grammars are in the format of ``llguidance``. JSON has the white space of ``json
 colons, because a model that may choose its white space can generate it for ever. Knows nothing of HTTP, tokenizers or
 of how a grammar is enforced (``grammar_matching.py``)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

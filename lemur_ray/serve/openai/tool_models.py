@@ -2,8 +2,6 @@
 
 Knows nothing of how tools are described to a model or how it calls them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal

@@ -6,8 +6,6 @@ result is a turn of the role ``tool``. Text that resembles a call but is not one
 of a tool that was not offered is a call between tags, so that the caller sees the mistake, and text without tags.
 Knows nothing of HTTP, engines or tokenizers."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Mapping, Sequence

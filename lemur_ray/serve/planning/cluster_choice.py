@@ -3,8 +3,6 @@
 By the formulas of the plan. Knows the cluster by ``ray.nodes()`` alone.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import Counter

@@ -4,8 +4,6 @@ Imports neither jax nor a compiler. Sizes are bytes of one device. Knows nothing
 
 Legend: L layers, D model, H heads, K kv heads, h head width, F feed-forward, V vocabulary, N devices."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """TPU slices and hosts of GPUs that can serve a model: their figures, and the smallest that fit, by formula alone."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace

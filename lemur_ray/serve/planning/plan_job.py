@@ -1,8 +1,6 @@
 """The plan of a served model that ``jobs/plan_serving.py`` prints: on a slice, GPUs or one chip, or the smallest
 devices by formula."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

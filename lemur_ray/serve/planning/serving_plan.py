@@ -2,8 +2,6 @@
 
 Bytes and collectives come from compiled programs, of some layers if not of all; the speed is a formula."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -3,8 +3,6 @@
 XLA's products of 2 to 32 rows read weights on a CPU at a third of the speed of memory, and the order of their sums
 depends on the shape (docs/decisions/). Without a compiler, XLA's own products are used. Knows nothing of models."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import logging

@@ -4,8 +4,6 @@ Knows nothing of models.
 
 Legend: T rows, I input, O output, W words of 32 bits in a column, P panels of ``COLUMNS`` columns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any

@@ -3,8 +3,6 @@
 A slot is written once for each admission of a sequence; afterwards the steps themselves count its tokens. Runs on the
 host, in the engine's thread."""
 
-from __future__ import annotations
-
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 

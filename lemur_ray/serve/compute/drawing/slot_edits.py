@@ -6,8 +6,6 @@ that a step can start before the tokens of the step before have arrived. Logits 
 
 Legend: R rows, S slots, V vocabulary, or a device's part of it, N changes."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

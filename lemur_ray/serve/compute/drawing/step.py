@@ -5,8 +5,6 @@ before, which then need not have arrived there. A mixed step has decoding rows a
 
 Legend: R rows, M new tokens of a row, V vocabulary, or a device's part of it."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any, NamedTuple
 

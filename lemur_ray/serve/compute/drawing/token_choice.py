@@ -4,8 +4,6 @@ Greedy sequences, the most of them, share one program; the others are taken out 
 edited and sampled. A sequence's token does not depend on its neighbours. Knows nothing of queues, the cache or
 listeners."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
