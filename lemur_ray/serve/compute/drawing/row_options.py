@@ -5,22 +5,33 @@ host, in the engine's thread."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from lemur_ray.serve.compute.drawing.slot_edits import CHANGES
 from lemur_ray.serve.compute.drawing.step import RowOptions, empty_options
-from lemur_ray.serve.compute.programs import Programs
 from lemur_ray.serve.compute.sampling import write_row
 from lemur_ray.serve.engine.compute_protocol import Row
 from lemur_ray.serve.engine.drawn_tokens import allowed_words, record_failure
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 
 
+class SlotWriter(Protocol):
+    """The part of ``compute.programs.Programs`` that keeps the slots."""
+
+    @property
+    def num_slots(self) -> int: ...
+
+    def forbid_nothing(self) -> np.ndarray: ...
+
+    def write_slot(self, slot: int, is_new: bool, changes: np.ndarray) -> None: ...
+
+
 class RowOptionsWriter:
     """Writes the options of rows, and the slots that they need. Owns the slots of one engine's programs."""
 
-    def __init__(self, programs: Programs):
+    def __init__(self, programs: SlotWriter):
         self._programs = programs
         self._free = [*range(programs.num_slots)]
         self._slots = OrderedDict[int, tuple[int, int]]()

@@ -6,15 +6,25 @@ listeners."""
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from lemur_ray.serve.compute.programs import Programs
+from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.sampling import EDITS, ROWS, allow_all, empty_draw, empty_edits, write_row
 from lemur_ray.serve.engine.drawn_tokens import accepted, allowed_words, record_failure, record_logprobs
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.sampling_options import LogitBias
+
+
+class Programs(Protocol):
+    """The part of ``compute.programs.Programs`` that draws tokens from logits."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    def run(self, name: str, rows: int, *arguments: Any) -> Any: ...
+
 
 Edit = tuple[LogitBias, dict[int, float]]
 """(numbers added to a row's logits, penalties subtracted from them by token id)"""
