@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lemur_ray.agents.baselines.function_policy import Function, label_of, policy_of, resolve
 from lemur_ray.agents.baselines.human import HumanPolicy
@@ -112,6 +112,15 @@ class PolicySpec:
         return self.traits.build(self)
 
 
+class Baseline(NamedTuple):
+    """A policy without a trained model, as reports show it. ``place``: its place in lists, models have 0; ``is_floor``:
+    whether tasks that it solves need no skill."""
+
+    name: str
+    place: int
+    is_floor: bool = False
+
+
 @dataclass(frozen=True)
 class PolicyKind:
     """A kind of policy, an entry of ``KINDS``: how ``--policy`` is parsed, what the policy needs, and how it is built.
@@ -133,6 +142,8 @@ class PolicyKind:
     replays_recording: bool = False
     needs_hints: bool = False
     """Whether the environment must give hints: an expert's or the admissible actions"""
+    baseline: Baseline | None = None
+    """How reports show it; None for a model"""
 
 
 def _endpoint(spec: PolicySpec, colon: bool) -> PolicySpec | None:
@@ -209,11 +220,13 @@ KINDS: Mapping[str, PolicyKind] = {
     "function": PolicyKind("function:MODULE:NAME", "a Python function from messages to the text of a reply", _function,
                            _build_function),
     "human": PolicyKind("human", "a person at this terminal", _name_alone, lambda spec: HumanPolicy()),
-    "noop": PolicyKind("noop", "nothing at all: every reply is empty", _name_alone, lambda spec: NoopPolicy()),
+    "noop": PolicyKind("noop", "nothing at all: every reply is empty", _name_alone, lambda spec: NoopPolicy(),
+                       baseline=Baseline("no action", 4, is_floor=True)),
     "random": PolicyKind("random", "a random admissible action or answer, empty where a benchmark lists none",
-                         _name_alone, lambda spec: RandomPolicy()),
+                         _name_alone, lambda spec: RandomPolicy(),
+                         baseline=Baseline("random action", 2, is_floor=True)),
     "expert": PolicyKind("expert", "the environment's own expert", _name_alone, lambda spec: ExpertPolicy(),
-                         needs_hints=True),
+                         needs_hints=True, baseline=Baseline("expert", 3)),
 }  # fmt: skip
 """Kinds of ``--policy`` by the text before the colon."""
 

@@ -6,9 +6,9 @@ import itertools
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any
 
+from lemur_ray.agents.policy_spec import KINDS, Baseline
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.run_notes import RecordedName, RunDescription
 from lemur_ray.report.ledgers.stored_episodes import StoredEpisode
@@ -16,25 +16,8 @@ from lemur_ray.report.protocol import differences
 from lemur_ray.report.statistics import PairedDifference, holm
 from lemur_ray.report.tables import Rate, Report, compare, is_solved, rate_of, summarise
 
-
-class PolicyKind(Enum):
-    """Kinds of policies, in the order in which pages list them."""
-
-    MODEL = 0
-    UNTRAINED = 1
-    RANDOM = 2
-    EXPERT = 3
-    NOOP = 4
-
-
-_SCRIPTED = {"random": PolicyKind.RANDOM, "expert": PolicyKind.EXPERT, "noop": PolicyKind.NOOP}
-"""Policies without a model, by their name in keys (agents/baselines/scripted.py)."""
-_NAMES = {
-    PolicyKind.UNTRAINED: "untrained model",
-    PolicyKind.RANDOM: "random action",
-    PolicyKind.EXPERT: "expert",
-    PolicyKind.NOOP: "no action",
-}
+UNTRAINED = Baseline("untrained model", 1)
+"""The baseline that random weights give."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +36,8 @@ class PolicyResult:
         return {**self.report.to_json(), "departures": list(self.about.departures)}
 
     @property
-    def kind(self) -> PolicyKind:
-        return policy_kind(self.report.policy)
-
-    @property
-    def is_baseline(self) -> bool:
-        return is_baseline(self.report.policy)
+    def baseline(self) -> Baseline | None:
+        return baseline_of(self.report.policy)
 
     def rate_without(self, tasks: Collection[str]) -> Rate:
         """Success rate over the scored episodes of all other tasks."""
@@ -70,27 +49,22 @@ class PolicyResult:
         return [e for e in self.episodes if isinstance(e, StoredEpisode)]
 
 
-def policy_kind(policy: str) -> PolicyKind:
-    """Kind of the policy with this name in episode keys, by the name alone: untrained, scripted, else a model."""
+def baseline_of(policy: str) -> Baseline | None:
+    """The baseline that the policy with this name in episode keys is, by the name alone; None for a model."""
     served = policy.removeprefix("openai:").removeprefix("handle:")
     if "untrained" in policy or served.startswith(("random:", "random-")):
-        return PolicyKind.UNTRAINED
-    return _SCRIPTED.get(policy, PolicyKind.MODEL)
-
-
-def is_baseline(policy: str) -> bool:
-    """Whether the policy with this name is a baseline: random actions, no action, the expert, an untrained model."""
-    return policy_kind(policy) is not PolicyKind.MODEL
+        return UNTRAINED
+    return KINDS[policy].baseline if policy in KINDS else None
 
 
 def display_name(policy: str, recorded: RecordedName | None = None) -> str:
     """Name of a policy on the page: ``openai:nano-chat@1500-3f9a01bc`` is ``nano-chat, step 1500``. recorded: facts of
     a replayed run, shown instead."""
-    kind = policy_kind(policy)
-    if kind is not PolicyKind.UNTRAINED and recorded is not None:
+    baseline = baseline_of(policy)
+    if baseline is not UNTRAINED and recorded is not None:
         return recorded.shown
-    if kind is not PolicyKind.MODEL:
-        return _NAMES[kind]
+    if baseline:
+        return baseline.name
     name, _, version = policy.removeprefix("openai:").partition("@")
     if checkpoint := re.fullmatch(r"(\d+)-[0-9a-f]{8}", version):
         return f"{name}, step {checkpoint[1]}"
@@ -99,7 +73,7 @@ def display_name(policy: str, recorded: RecordedName | None = None) -> str:
 
 def solved_without_skill(results: Sequence[PolicyResult]) -> list[str]:
     """Sorted ids of the tasks that doing nothing or random actions solve: a solved task there shows no skill."""
-    floor = [r for r in results if r.kind in (PolicyKind.NOOP, PolicyKind.RANDOM)]
+    floor = [r for r in results if r.baseline and r.baseline.is_floor]
     return sorted({e.key.task for r in floor for e in r.episodes if e.outcome is Outcome.SOLVED})
 
 
@@ -123,7 +97,7 @@ def with_distinct_names(results: Sequence[PolicyResult]) -> list[PolicyResult]:
             distinct = bool(words) and apart.count(words) == 1
             names[place] = f"{shared} ({words})" if distinct else f"{shared} {results[place].report.recipe[:6]}"
     named = [replace(r, name=name.strip()) for r, name in zip(results, names, strict=True)]
-    return sorted(named, key=lambda r: (r.kind.value, r.name))
+    return sorted(named, key=lambda r: (r.baseline.place if r.baseline else 0, r.name))
 
 
 @dataclass(frozen=True)
@@ -146,7 +120,7 @@ def comparisons(results: Sequence[PolicyResult]) -> list[PolicyComparison]:
         difference = compare(a.episodes, b.episodes)
         if difference is None:
             continue
-        scripted = any(r.report.policy in _SCRIPTED for r in (a, b))
+        scripted = any(r.baseline not in (None, UNTRAINED) for r in (a, b))
         of_a, of_b = differences([a.about, b.about], without_model=scripted)
         apart = f"{', '.join(of_a)} against {', '.join(of_b)}" if of_a or of_b else ""
         if not apart and not a.about.known and a.report.recipe != b.report.recipe:

@@ -21,7 +21,7 @@ from lemur_ray.report.pages import transcript_pages
 from lemur_ray.report.pages.whole_page import render_report, render_run
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, MODELS, TABLE_4_MICRO, TABLE_6
 from lemur_ray.report.paper_rows import REASONING
-from lemur_ray.report.policy_results import display_name, is_baseline
+from lemur_ray.report.policy_results import baseline_of, display_name
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 HOSTILE = "\x1b[2J\x07<script>alert(1)</script>\u202egnp.exe\x00\ud800\"'><img src=x onerror=alert(2)>\r\nend\u2028"
@@ -286,9 +286,8 @@ def test_policies_without_a_trained_model_are_baselines() -> None:
     assert display_name("nano-chat@1500-3f9a01bc") == "nano-chat, step 1500"
     assert display_name("openai:nano-chat@1500-3f9a01bc") == "nano-chat, step 1500"
     assert display_name("openai:gpt@v2") == "gpt, version v2"
-    assert [is_baseline(p) for p in ("random", "expert", "random:nano", "openai:random:nano", "nano-chat")] == [
-        True, True, True, True, False,
-    ]  # fmt: skip
+    assert all(map(baseline_of, ("random", "expert", "random:nano", "openai:random:nano")))
+    assert baseline_of("nano-chat") is None
 
 
 def test_published_numbers_are_counts_of_tasks() -> None:

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from lemur_ray.agents.policy_spec import KINDS
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.report.escape import printable
 from lemur_ray.report.pages import figures
@@ -29,8 +30,8 @@ from lemur_ray.report.pages.transcript_pages import EPISODE_LIST
 from lemur_ray.report.pages.transcripts import mark
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, SQL_BY_TURN
 from lemur_ray.report.policy_results import (
+    UNTRAINED,
     PolicyComparison,
-    PolicyKind,
     PolicyResult,
     comparisons,
     solved_without_skill,
@@ -46,7 +47,7 @@ _EXTERNAL_CALLS = {
 """Counts of external calls and their column."""
 MANY_TASKS = 100
 """Maximum number of task names in a table."""
-_COLOURS = {PolicyKind.UNTRAINED: 4, PolicyKind.EXPERT: 2}
+_COLOURS = {UNTRAINED: 4, KINDS["expert"].baseline: 2}
 """Colours of baselines beside models; others are grey."""
 _DETECTABLE = (
     "Detectable with 80 % power: the smallest difference in points that so many tasks reveal four times out of five."
@@ -88,7 +89,7 @@ def section(benchmark: str, results: Results, earlier: Results = ()) -> Markup:
 def _remarks(results: Results) -> list[str]:
     """Remarks for readers who compare scores: those of the benchmark, and settings that differ between models."""
     remarks = [*dict.fromkeys(line for r in results for line in r.about.beside)]
-    models = [r for r in results if not r.is_baseline]
+    models = [r for r in results if not r.baseline]
     apart = differences([r.about for r in models])
     if any(apart):
         each = "; ".join(f"{r.name}: {', '.join(words)}" for r, words in zip(models, apart, strict=True))
@@ -124,14 +125,14 @@ def _success_figure(benchmark: str, results: Results, colours: Sequence[int | No
 
 def _colours(results: Results) -> list[int | None]:
     """Models in colour, baselines in grey; without a model, every policy in colour."""
-    if all(r.is_baseline for r in results):
+    if all(r.baseline for r in results):
         return list(range(len(results)))
     models = iter(range(len(results)))
-    return [_COLOURS.get(r.kind) if r.is_baseline else 5 if (i := next(models)) == 0 else i for r in results]
+    return [_COLOURS.get(r.baseline) if r.baseline else 5 if (i := next(models)) == 0 else i for r in results]
 
 
 def _models(results: Results) -> frozenset[int]:
-    return frozenset(i for i, r in enumerate(results) if not r.is_baseline)
+    return frozenset(i for i, r in enumerate(results) if not r.baseline)
 
 
 def _numbers(results: Results) -> Markup:
@@ -264,7 +265,7 @@ def _published(results: Results) -> Mapping[str, object] | None:
     if not of_column:
         return None
     column, protocol = COLUMNS[of_column[0].about.column], of_column[0].about.other_protocol
-    ours = [r for r in of_column if not r.is_baseline]
+    ours = [r for r in of_column if not r.baseline]
     rows = [[r.name, numeric(rate_text(r.report.overall.success)), _departures(r)] for r in ours]
     where = f"{column.table}, n = {column.n}"
     rows += [[model, numeric(f"{value:.2f} %"), where] for model, value in column.values.items()]
