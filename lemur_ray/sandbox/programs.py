@@ -80,10 +80,12 @@ class Program:
         env: Mapping[str, str] | None = None,
         python: str = "python3",
     ) -> None:
-        """``time_s``: limit of its own time per exchange; ``total_s``: over all exchanges; ``patience_s``: seconds that
-        all of them together may last longer; ``allowed_cpu_s``: processor seconds with which it was not starved, None:
-        a quarter of ``time_s``. Raises SandboxDestroyed, blamed on the machine, if it does not start, since no code of
-        the policy has run."""
+        """Start it. ``time_s``, ``total_s``: seconds of its own time (see the class) for one exchange, and for all of
+        them, the start included. ``patience_s``: further seconds that all together may last while it waits for a
+        processor. ``allowed_cpu_s``: processor seconds, over all exchanges, after which it gets no patience and a
+        time-out is its own fault; None: a quarter of ``time_s``. ``env``: further environment variables. ``python``:
+        interpreter in the sandbox. Raises SandboxDestroyed, blamed on the machine, if it does not start, since no code
+        of the policy has run."""
         self._total_s, self._patience_s = total_s, patience_s
         self._allowed_cpu_s = 0.25 * time_s if allowed_cpu_s is None else allowed_cpu_s
         self.cpu_s = self.wall_s = self.waited_s = 0.0

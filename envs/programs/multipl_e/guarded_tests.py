@@ -118,10 +118,11 @@ def _in_class(solution: str, asked: Mapping[str, Any], says: str, h: str, langua
     return Guarded(program, refused=_own_types(text, asked["tests"], used))
 
 
-def _own_types(solution: str, tests: str, more: set[str]) -> str:
-    """A refusal if a solution declares a type or a variable with the name of a type that the tests use; else empty."""
+def _own_types(solution: str, tests: str, further: set[str]) -> str:
+    """A refusal if a solution declares a type or a variable with the name of a type that the tests use; else empty.
+    Such names are those in ``tests`` with a capital, except the program's own classes, and ``further`` ones."""
     used = {name for name in re.findall(r"\b[A-Z]\w+", _LITERAL.sub("", tests)) if f"{name}(String" not in tests}
-    names = "|".join(sorted(used - {"Main", "Problem"} | more))
+    names = "|".join(sorted(used - {"Main", "Problem"} | further))
     code = _COMMENT.sub(" ", _LITERAL.sub('""', solution))
     match = re.search(
         rf"\b(?:class|interface|enum|struct|record|delegate\s+\w+)\s+({names})\b|\b({names})\s*=(?!=)", code

@@ -86,8 +86,9 @@ def _are_json_lines(begin: bytes) -> bool:
 
 
 def _has_text(begin: bytes, ref: FileRef) -> bool:
-    """Whether one of the JSON objects with which bytes begin, separated by commas, has a text; an object longer than
-    they are counts as one."""
+    """Whether one of the JSON objects at the start of ``begin``, separated by commas, has a text in a column that
+    ``ref`` allows. An object that cannot be parsed to its end has one if more than 128 KiB of it are there and contain
+    the quoted name of such a column."""
     text, end = begin.decode("utf-8", "ignore"), 0
     while text.startswith("{", end):
         try:

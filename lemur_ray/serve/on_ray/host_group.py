@@ -52,8 +52,9 @@ class Reserved(NamedTuple):
         return {**options, "resources": rest} if rest else options
 
     def deployment_options(self) -> dict[str, Any]:
-        """Options of ``serve.deployment``: the replica in the first bundle, every bundle on a host of its own.
-        For a slice: the replica on worker 0. The other bundles depend on which slice's worker 0 that is."""
+        """Options of ``serve.deployment``: they reserve all bundles, each on a host of its own, the first one for the
+        replica. For a TPU slice they reserve only the bundle of the replica, on worker 0 of some slice; ``gather``,
+        called in the replica, reserves the others on the hosts of that slice."""
         options: dict[str, Any] = {"ray_actor_options": self.actor_options(0)}
         if self.labels:
             options["ray_actor_options"]["label_selector"] = self.labels[0]
