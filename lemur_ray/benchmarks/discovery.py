@@ -147,7 +147,7 @@ def names() -> Iterator[str]:
 
 def table_of(family: str, name: str = "") -> Mapping[str, Any]:
     """A family's benchmarks by variant. ``name``: the full name, for error messages. Raises ValueError unless exactly
-    one package declares the family."""
+    one package declares the family, and if its module cannot be imported or has no such table."""
     modules, flag = _modules(family), f"--benchmark {name or family}"
     if not modules:
         raise ValueError(f"{flag}: no package offers {family!r}{did_you_mean(name or family, list(names()))}")

@@ -281,7 +281,9 @@ class _Build:
                 )
 
     def _list(self, sources: list[Source], handover: SharedFolder) -> Listing:
-        """Listing of the sources' files: that of an interrupted build if the files are unchanged, else a new one."""
+        """Listing of the sources' files: that of an interrupted build if the files and the versions of the stages are
+        unchanged, else a new one, with which the build begins. handover: exchanges files with the workers. Raises
+        CorpusError if a new build needs more disk than is free in the corpus folder."""
         for name in stages.FOLDERS:
             (self.work / name).mkdir(parents=True, exist_ok=True)
         if handover.was_begun() and (listing := read_listing(self.work, sources, handover.name)):

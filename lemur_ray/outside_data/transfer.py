@@ -105,7 +105,7 @@ def _same_version_or_nothing(part: Path, info: RemoteInfo) -> None:
 
 
 def forget(part: Path) -> None:
-    """Remove a partial file and its note."""
+    """Remove a partial file and the note beside it that names its version. Either may be missing."""
     part.unlink(missing_ok=True)
     part.with_name(f"{part.name}.json").unlink(missing_ok=True)
 

@@ -19,7 +19,8 @@ NOT_PLAYED = {
 
 @dataclass(frozen=True)
 class ChosenCategories(Tools):
-    """Command-line options of a BFCL benchmark, whose categories are ``EVERY``."""
+    """Command-line options of a BFCL benchmark: which of the categories ``EVERY``, set by a subclass, are played.
+    Raises ValueError for any other category."""
 
     EVERY: ClassVar[Sequence[str]] = ()
     categories: str = ""

@@ -92,9 +92,11 @@ class BucketCorpus:
         return None if matches and not overwrite else Replacement.OUTDATED
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Any) -> dict[str, Any] | None:
-        """Manifest if the described corpus is committed and intact. Else reserves the URL for this build, removes the
-        manifest of a corpus that is replaced, and returns None. description: of the wanted build. Raises CorpusError if
-        another corpus is there and ``overwrite`` is False, OSError if the bucket fails."""
+        """Manifest if the described corpus is committed and intact, and ``overwrite`` is False. Else reserves the URL
+        for builds of ``description``, removes the manifest of the corpus that is replaced, if there is one, and returns
+        None. Parameters as of ``find``. Raises CorpusError in the cases of ``find`` and ``claim``: another corpus is
+        committed or being built there and ``overwrite`` is False, another build begins at this moment, or there is no
+        such bucket. Raises CorpusError or OSError if the bucket fails."""
         manifest, reason = self.find(description, overwrite, say)
         if manifest is not None:
             end_builds(self.url)  # the process that committed it may have been killed before that

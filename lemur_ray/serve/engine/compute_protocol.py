@@ -92,7 +92,9 @@ class WarmPrograms(Protocol):
 
     def replace(self, staged: Any) -> None:
         """Use other weights from now on, in all processes. staged: of ``Compute.stage``. Large ones are written over
-        the present ones. Raises EngineClosed if that fails: then there are none any more."""
+        the present ones. Raises WeightsNotReplaced if they cannot be read and all present ones remain (only where
+        there is a single process), EngineClosed for any other failure: then no whole weights are left, or processes may
+        have different ones."""
 
 
 class Compute(Protocol):

@@ -152,6 +152,6 @@ def decode_s(config: ModelConfig, machine: Machine, weights: int, rows: int, con
 
 def cache_tokens(config: ModelConfig, machine: Machine, itemsize: int = 2, *, int8: bool = False) -> int:
     """Tokens that fit into ``cache_room``, in whole blocks and without the scrap block; 0 if none do. itemsize: bytes
-    of a number; int8: one byte for each weight."""
+    of a weight and of a number in the cache; int8: one byte for each weight of layers and head instead."""
     block = BLOCK * kv_bytes_per_token(config, machine.num_devices, itemsize)
     return max(0, math.floor(cache_room(config, machine, itemsize, int8=int8) / block) - 1) * BLOCK
