@@ -76,7 +76,7 @@ def _absent_furniture(expert: Expert, random: Random) -> _Slip | None:
     return expert.thought(), f"go to {kind} {last + random.randint(1, 2)}"
 
 
-def _where_it_stands(expert: Expert, random: Random) -> _Slip | None:
+def _go_to_current_place(expert: Expert, random: Random) -> _Slip | None:
     here = expert.knowledge.here
     return None if here is None else (expert.thought(), f"go to {here}")
 
@@ -84,6 +84,6 @@ def _where_it_stands(expert: Expert, random: Random) -> _Slip | None:
 _KINDS: tuple[tuple[Callable[[Expert, Random], _Slip | None], int], ...] = (
     (_wrong_number, 13),
     (_absent_furniture, 9),
-    (_where_it_stands, 4),
+    (_go_to_current_place, 4),
 )
 """With the number of lost games, of 26, whose first refused command was of the kind."""

@@ -112,7 +112,7 @@ def excluded_wait() -> AbstractContextManager[None]:
     return _meter().waiting()
 
 
-_WELL = ChatRequest((Message("user", "Are you there? Answer with one word."),), Sampling(max_tokens=16))
+_PROBE = ChatRequest((Message("user", "Are you there? Answer with one word."),), Sampling(max_tokens=16))
 
 
 def ask_quoting(policy: Policy, request: ChatRequest) -> ChatReply:
@@ -122,7 +122,7 @@ def ask_quoting(policy: Policy, request: ChatRequest) -> ChatReply:
     try:
         return policy.reply(replace(request, quotes=True))
     except RequestRefused as error:
-        policy.reply(_WELL)
+        policy.reply(_PROBE)
         raise ContentRefused(str(error)) from error
 
 
@@ -137,7 +137,7 @@ def endpoint_at(url: str, model: str) -> Endpoint:
     return Endpoint(url, model, _known.get((url, model), EndpointOptions()))
 
 
-class WithEndpoints:
+class RegisteringFactory:
     """Policy factory for other processes: registers the environments' ``endpoints``, then calls ``make_policy``."""
 
     def __init__(self, make_policy: Callable[[], Policy], endpoints: tuple[Endpoint, ...]) -> None:

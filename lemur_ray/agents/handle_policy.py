@@ -31,7 +31,7 @@ from lemur_ray.agents.openai_wire import cut, split_thoughts
 from lemur_ray.agents.throttle import Pressure
 
 PastReplies = Sequence[tuple[str | None, tuple[int, ...]]]
-REMEMBERED = 4096
+MAX_CACHED_EPISODES = 4096
 """Maximum number of episodes whose token ids are stored, the most recently used ones"""
 
 Ask = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
@@ -118,7 +118,7 @@ class HandlePolicy:
             past = [] if begins else self._past.get(request.episode, [])
             self._past[request.episode] = past
             self._past.move_to_end(request.episode)
-            while len(self._past) > REMEMBERED:
+            while len(self._past) > MAX_CACHED_EPISODES:
                 self._past.popitem(last=False)
         return past
 

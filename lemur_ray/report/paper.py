@@ -53,7 +53,7 @@ TABLE_3_AVERAGE: Mapping[str, float] = _row(_PAPER["table_3_average"])
 TABLE_4_MICRO: Mapping[str, float] = _row(_PAPER["table_4_micro"])
 """Micro average of the five columns of Table 4 (n = 316)."""
 TABLE_9: Mapping[str, tuple[float, float]] = _PAPER["table_9"]
-"""M-MATH without feedback: % of all 100 episodes that failed and saw a traceback; and that had an invalid action."""
+"""M-MATH without feedback: % of all 100 episodes that failed after a traceback; and that had an invalid action."""
 TABLE_10: Mapping[str, tuple[int, int, int, int]] = _PAPER["table_10"]
 """InterCode-SQL with the schema shown: solved of 248 easy, 446 medium, 174 hard and 166 extra hard questions."""
 FIGURE_4: Mapping[str, Mapping[str, tuple[float, float]]] = _PAPER["figure_4"]

@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.agents.external_calls import WithEndpoints
+from lemur_ray.agents.external_calls import RegisteringFactory
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.task_leases import WithLeases
@@ -123,7 +123,7 @@ def create_pool(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Se
     environments call."""
     endpoints = environment_endpoints(config)
     if config.by_hand or not config.actors:
-        return ThreadPool(WithEndpoints(policy, endpoints)(), 1 if config.by_hand else config.in_flight)
+        return ThreadPool(RegisteringFactory(policy, endpoints)(), 1 if config.by_hand else config.in_flight)
     # Ray is imported only if actors are asked for.
     from lemur_ray.rollout.actors.on_ray import RayPool
     from lemur_ray.rollout.actors.pool import PoolLimits
@@ -140,7 +140,7 @@ def create_pool(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Se
     for endpoint in endpoints:
         gates.append(start_gate())
         limited.append(endpoint.within(SharedPlaces(gates[-1])))
-    make_policy: Callable[[], Policy] = WithEndpoints(policy, tuple(limited))
+    make_policy: Callable[[], Policy] = RegisteringFactory(policy, tuple(limited))
     benchmark, lease_actor = find(config.benchmark), None
     if benchmark.details.uses_leases:
         lease_actor = start_lease_actor()

@@ -16,12 +16,12 @@ from lemur_ray.text.templates.template_files import template_of, template_source
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.weights.model_faults import inspect_model
 
-_ELSEWHERE = " (flags of jobs/serve.py: serve it with them, and ask it with --policy openai:URL)"
+_SERVE_HINT = " (flags of jobs/serve.py: serve it with them, and ask it with --policy openai:URL)"
 
 
 @dataclass(frozen=True)
 class PolicyModel:
-    """Context and tokenizer of a policy's model. ``context``: most tokens of a prompt and its reply together."""
+    """Context and tokenizer of a policy's model. ``context``: maximum number of tokens of a prompt and its reply."""
 
     context: int
     tokenizer: Tokenizer
@@ -43,7 +43,7 @@ def check_policy_model(model: str, chat_template: str, chats: bool) -> PolicyMod
         assert opened is not None, "only vLLM's models have no config"
         context, tokenizer = opened[0].max_seq_len, opened[1]
     except NotServed as error:
-        faults += [f"{fault}{_ELSEWHERE if '--' in fault else ''}" for fault in error.faults]
+        faults += [f"{fault}{_SERVE_HINT if '--' in fault else ''}" for fault in error.faults]
         tokenizer = inspect_model(model).tokenizer  # its template is checked too
     source = None
     try:

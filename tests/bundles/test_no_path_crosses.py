@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.agents.external_calls import WithEndpoints
+from lemur_ray.agents.external_calls import RegisteringFactory
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find, names
@@ -94,7 +94,7 @@ def test_a_recording_goes_along_with_its_tasks_and_within_its_policy(name: str, 
     tasks = benchmark.load(benchmark.options(), EvaluationRequest(data_dir, recording=file))
     assert file in assert_tasks_cross(tasks, lemur_home, data_dir).sources.values()
     spec = PolicySpec.parse(f"replay:{file}", recordings=benchmark.details.recording_format)
-    sent = pickle.dumps(WithEndpoints(spec.without_files(), ()))
+    sent = pickle.dumps(RegisteringFactory(spec.without_files(), ()))
     assert_no_path(sent, data_dir, lemur_home)
     policy: Any = pickle.loads(sent)()
     assert policy.name == spec.label

@@ -197,7 +197,7 @@ def test_the_language_of_a_text_is_detected() -> None:
 @given(st.text(st.sampled_from("ab \n"), max_size=120))
 def test_a_text_that_is_too_long_is_cut_after_paragraphs_lines_or_words(text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(filters, "LONGEST_PIECE", 10)
+        patch.setattr(filters, "MAX_PIECE_CHARS", 10)
         pieces = list(filters.pieces_of(text, filter_set("book")))
         assert "".join(pieces) == text
         assert all(len(piece) <= 10 for piece in pieces)

@@ -14,7 +14,7 @@ import pytest
 
 from lemur_ray.sandbox.backends import slots
 from lemur_ray.sandbox.backends.driven_sandbox import DrivenSandbox
-from lemur_ray.sandbox.backends.keeper_client import whose_end
+from lemur_ray.sandbox.backends.keeper_client import blame_for_end
 from lemur_ray.sandbox.sandbox import (
     Limits,
     Sandbox,
@@ -76,10 +76,10 @@ def test_a_first_process_that_ends_by_itself_is_the_policys() -> None:
         def __init__(self, said: object) -> None:
             self.ended = lambda: said
 
-    assert whose_end(Keeper({"killed": False}), 0) == "policy"  # type: ignore[arg-type]
-    assert whose_end(Keeper({"killed": True}), 0) == "infra"  # type: ignore[arg-type]
-    assert whose_end(Keeper({"killed": True}), 1) == "policy"  # type: ignore[arg-type]
-    assert whose_end(Keeper(None), 0) == "infra"  # type: ignore[arg-type]
+    assert blame_for_end(Keeper({"killed": False}), 0) == "policy"  # type: ignore[arg-type]
+    assert blame_for_end(Keeper({"killed": True}), 0) == "infra"  # type: ignore[arg-type]
+    assert blame_for_end(Keeper({"killed": True}), 1) == "policy"  # type: ignore[arg-type]
+    assert blame_for_end(Keeper(None), 0) == "infra"  # type: ignore[arg-type]
 
 
 def test_a_reset_after_or_while_closing_says_that_the_sandbox_was_closed(backend: str) -> None:

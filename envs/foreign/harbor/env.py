@@ -41,7 +41,7 @@ class HarborEnv(TextEnv):
         if not path.is_dir():
             raise ValueError(f"{path}: no folder on this machine")
         if built_image.content_hash(path) != options["database_id"]:
-            raise ValueError(f"{path}: its content is another one than when the evaluation was begun")
+            raise ValueError(f"{path}: its content has changed since the evaluation began")
         task = self._task = task_folder.read(path)
         self._command_s, self._left_s = float(options.get("command_s", 120.0)), task.agent_s
         self._network, self._shown = str(options.get("network", "tests")), 0

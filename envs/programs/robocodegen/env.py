@@ -67,7 +67,7 @@ def undefined_call(source: str, helpers: str) -> tuple[str, str] | None:
         tree, known = parsed(source), parsed(helpers)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    names = _bound_names(tree) | _bound_names(known) | _there()
+    names = _bound_names(tree) | _bound_names(known) | _built_in_names()
     calls = [call for call in ast.walk(tree) if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)]
     unknown = [(call.func.id, call) for call in calls if isinstance(call.func, ast.Name) and call.func.id not in names]
     if not unknown:
@@ -93,7 +93,7 @@ def _bound_names(tree: ast.AST) -> set[str]:
 
 
 @cache
-def _there() -> frozenset[str]:
+def _built_in_names() -> frozenset[str]:
     import shapely.affinity
     import shapely.geometry
 

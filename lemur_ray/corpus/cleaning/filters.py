@@ -16,7 +16,7 @@ from lemur_ray.corpus.documents import Kind
 
 MAX_BYTES = 1 << 20
 """Longer files, mostly data and minified bundles, are not read at all."""
-LONGEST_PIECE = 4 << 20
+MAX_PIECE_CHARS = 4 << 20
 """Characters of the longest document; a longer text, of a set of filters that allows it, is cut into several."""
 Rules = Literal["code", "prose", "web", "book", "none"]
 _GENERATED = re.compile(
@@ -104,11 +104,11 @@ def filter_set(value: str | Mapping[str, Any], kind: Kind = "text") -> FilterSet
 
 
 def pieces_of(text: str, rules: FilterSet) -> Iterator[str]:
-    """Yield the text, or pieces of at most ``LONGEST_PIECE`` characters if ``rules`` allow longer documents than that,
+    """Yield the text, or pieces of at most ``MAX_PIECE_CHARS`` characters if ``rules`` allow longer documents,
     cut after a paragraph, line or word."""
     begin = 0
-    while len(text) - begin > LONGEST_PIECE < rules.max_characters:
-        half, end = begin + LONGEST_PIECE // 2, begin + LONGEST_PIECE
+    while len(text) - begin > MAX_PIECE_CHARS < rules.max_characters:
+        half, end = begin + MAX_PIECE_CHARS // 2, begin + MAX_PIECE_CHARS
         cuts = (text.rfind(mark, half, end) + len(mark) for mark in ("\n\n", "\n", " "))
         cut = next((cut for cut in cuts if cut > half), end)
         yield text[begin:cut]

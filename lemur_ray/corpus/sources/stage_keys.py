@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lemur_ray.corpus.cleaning.filters import LONGEST_PIECE, filter_set
+from lemur_ray.corpus.cleaning.filters import MAX_PIECE_CHARS, filter_set
 from lemur_ray.corpus.cleaning.language import detector_name
 from lemur_ray.corpus.documents import Kind
 from lemur_ray.corpus.sources.file_refs import FileRef
@@ -51,7 +51,7 @@ def clean_key(files: Sequence[FileRef], tags: Sequence[str], kind: Kind, filters
     # Ids of documents are hashes of normalised text; pyarrow reads records and compressed files.
     tools = [unicodedata.unidata_version, f"pyarrow {importlib.metadata.version('pyarrow')}"]
     tools += [detector_name()] if rules.languages else []
-    tools += [f"pieces of {LONGEST_PIECE}"] if rules.max_characters > LONGEST_PIECE else []
+    tools += [f"pieces of {MAX_PIECE_CHARS}"] if rules.max_characters > MAX_PIECE_CHARS else []
     tools += [sys.version.split()[0]] if any(ref.reader == "docstrings" for ref in files) else []  # parsed by ast
     described = [
         [ref.name, ref.size, tag, ref.reader, ref.licence, ref.language, dict(ref.fields), list(ref.allow),

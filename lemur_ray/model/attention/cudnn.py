@@ -26,7 +26,7 @@ _MOST_ELEMENTS = 2**31
 """Exclusive maximum of elements of q, whose offsets are int32."""
 
 
-def unfit(head_dim: int, dtype: Any, cap: float = 0.0, capability: tuple[int, int] = HOPPER) -> str:
+def unsupported_reason(head_dim: int, dtype: Any, cap: float = 0.0, capability: tuple[int, int] = HOPPER) -> str:
     """Reason why `packed_rows` does not support heads of ``head_dim`` features, a dtype, a cap (`Limits`) or a GPU; ""
     if it does. capability: compute capability of the GPU (major, minor)."""
     if cap:
@@ -75,7 +75,7 @@ def packed_rows(
     """`interface.Attention` for Hopper GPUs and later. Output and log-sum-exp carry the name "attention" for remat
     policies. A row with more than ``limits.max_documents`` documents comes out as NaN: a run checks its corpus before
     it starts. ``limits.cap`` must be 0. Raises ValueError if q has 2**31 elements or more."""
-    assert not limits.cap, "see unfit"
+    assert not limits.cap, "see unsupported_reason"
     if q_BLHh.size >= _MOST_ELEMENTS:
         raise ValueError(
             f"cuDNN attention takes fewer than {_MOST_ELEMENTS:,} elements of queries on a device, got "
@@ -143,7 +143,7 @@ def masked(
 ) -> jax.Array:
     """`interface.Attention` with documents as a mask (L, L) for each row. ``limits.cap`` must be 0 (asserted).
     implementation: of ``jax.nn.dot_product_attention``; "xla" runs on any platform, "cudnn" on a GPU."""
-    assert not limits.cap, "see unfit"
+    assert not limits.cap, "see unsupported_reason"
     same = segment_ids_BL[:, None, :, None] == segment_ids_BL[:, None, None, :]
     window = (limits.window - 1, 0) if limits.window else None
     return jax.nn.dot_product_attention(

@@ -48,13 +48,13 @@ def choose(
     if platform == "cpu":
         return ("skipping" if num_devices == 1 else "chunked"), ""
     if platform == "tpu":
-        reason = splash.unfit(length, head_dim)
+        reason = splash.unsupported_reason(length, head_dim)
         return ("chunked", reason) if reason else ("splash", "")
     if platform in ("gpu", "cuda", "rocm"):
-        reason = cudnn.unfit(head_dim, dtype, cap, capability)
+        reason = cudnn.unsupported_reason(head_dim, dtype, cap, capability)
         if not reason:
             return "cudnn", ""
-        masked = not cudnn.unfit(head_dim, dtype, cap) and head_dim <= cudnn.MASKED_HEAD_DIM
+        masked = not cudnn.unsupported_reason(head_dim, dtype, cap) and head_dim <= cudnn.MASKED_HEAD_DIM
         return ("cudnn_mask" if masked and length <= cudnn.MASKED_LENGTH else "chunked"), reason
     return "chunked", f"no kernel for platform {platform!r}"
 

@@ -10,7 +10,7 @@ from lemur_ray.model.attention.interface import NO_LIMITS, Limits
 
 LANES = 128
 """Width of a TPU vector register: tokens of a block must be multiples of it, heads are padded to one."""
-NARROWEST = 64
+MIN_HEAD_DIM = 64
 """Minimum features of a head that is worth padding to LANES: the kernel then computes at most twice as much."""
 MOST_FUSED_BLOCKS = 8
 """Maximum number of blocks of a row in whose backward pass one kernel computes all gradients. It keeps a gradient of
@@ -18,12 +18,12 @@ the queries for each block of keys: 16 GiB for 32 heads of 32,768 tokens, where 
 """
 
 
-def unfit(length: int, head_dim: int) -> str:
+def unsupported_reason(length: int, head_dim: int) -> str:
     """Reason why the kernel does not support this row length and head width; "" if it does."""
     if length % LANES:
         return f"splash attention needs rows of a multiple of {LANES} tokens, got {length}"
-    if head_dim < NARROWEST:
-        return f"splash attention needs heads of at least {NARROWEST} features, got {head_dim}"
+    if head_dim < MIN_HEAD_DIM:
+        return f"splash attention needs heads of at least {MIN_HEAD_DIM} features, got {head_dim}"
     return ""
 
 
@@ -81,7 +81,7 @@ def splash(
     interpret: bool = False,
 ) -> jax.Array:
     """`interface.Attention` by jax's TPU kernel; output and log-sum-exp carry the name "attention" for remat policies.
-    Needs a row length and head width without `unfit`. interpret: whether to run the kernel in the interpreter of
+    `unsupported_reason` must be empty. interpret: whether to run the kernel in the interpreter of
     pallas, slowly but on any platform."""
     from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import SegmentIds
 

@@ -48,7 +48,7 @@ _TABLES: Mapping[str, tuple[str, Sequence[str]]] = {
     "Table 3": ("language and code", _TABLE_3),
     "Table 4": ("augmenting with tools", REASONING),
     "Table 5": ("self-debugging with the environment's feedback", [*CODE, "IC-Bash", "IC-SQL", "RoboCodeGen"]),
-    "Table 7": ("exploring environments that show themselves in part", ["IC-CTF", "WebArena", *DECISION]),
+    "Table 7": ("partially observable environments", ["IC-CTF", "WebArena", *DECISION]),
 }
 """Title and columns of the tables whose cells are success rates."""
 _HARDNESS = ("easy", "medium", "hard", "extra")
@@ -73,7 +73,7 @@ def section(runs: Sequence[PaperRun]) -> Markup:
     rows = rows_of(runs)
     feedback = _feedback(rows)
     parts = [_success(name, rows) for name in _TABLES]
-    parts += [feedback, _errors(rows), _hardness(rows), _by_turn(rows), *_both_ways(runs), _graders(rows)]
+    parts += [feedback, _errors(rows), _hardness(rows), _by_turn(rows), *_action_languages(runs), _graders(rows)]
     shown = [part for part in parts if part]
     return render("paper", parts=shown, notes=warning(NOTES if feedback else ())) if shown else Markup("")
 
@@ -86,7 +86,7 @@ def _success(name: str, rows: Sequence[Row]) -> _Part | None:
     average = {"Table 3": "average", "Table 4": "micro average"}.get(name)
     lines: list[list[object]] = []
     for row in ours:
-        lines.append([_name_cell(row, columns), *(_every_way(COLUMNS[c], row) for c in columns)])
+        lines.append([_name_cell(row, columns), *(_cells_by_protocol(COLUMNS[c], row) for c in columns)])
         if average:
             pooled = name == "Table 4"
             lines[-1].append(_solved(_pooled(row.plain, REASONING)) if pooled else _average(row.plain, columns))
@@ -103,7 +103,7 @@ def _success(name: str, rows: Sequence[Row]) -> _Part | None:
     return _Part(f"{name}: {title}", [content], note)
 
 
-def _every_way(column: Published, row: Row) -> Markup | None:
+def _cells_by_protocol(column: Published, row: Row) -> Markup | None:
     """A column's own cell, and below it one for each further way of playing its tasks."""
     cells = {way: _of_column(column, episodes) for way, episodes in row.of_column(column.column).items()}
     lines = [(way, cell) for way, cell in cells.items() if cell is not None]
@@ -165,10 +165,10 @@ def _feedback(rows: Sequence[Row]) -> _Part | None:
         ]
         for one in TABLE_6
     ]
-    return _beside_printed("Table 6: with a teacher's feedback", header, lines, printed)
+    return _table_with_published("Table 6: with a teacher's feedback", header, lines, printed)
 
 
-def _beside_printed(
+def _table_with_published(
     title: str,
     header: Sequence[str],
     ours: Sequence[Sequence[object]],
@@ -182,7 +182,7 @@ def _beside_printed(
 
 
 def _errors(rows: Sequence[Row]) -> _Part | None:
-    """Table 9: of all episodes of M-MATH, those that failed and saw a traceback, or had an invalid action."""
+    """Table 9: of all episodes of M-MATH, those that failed after a traceback, or had an invalid action."""
     failures = [_failed_with(sign) for sign in (saw_traceback, had_invalid_action)]
     lines = [
         [_name_cell(row, ["M-MATH"]), *(_solved(row.plain["M-MATH"], failed) for failed in failures)]
@@ -191,7 +191,7 @@ def _errors(rows: Sequence[Row]) -> _Part | None:
     ]
     printed = [[model, *map(_printed, TABLE_9[model])] for model in MODELS if model in TABLE_9]
     header = ["model", "failed with a traceback", "failed with an invalid action"]
-    return _beside_printed("Table 9: why M-MATH fails", header, lines, printed)
+    return _table_with_published("Table 9: why M-MATH fails", header, lines, printed)
 
 
 def _failed_with(sign: Callable[[Episode], bool]) -> Callable[[Episode], bool]:
@@ -210,7 +210,7 @@ def _hardness(rows: Sequence[Row]) -> _Part | None:
         [model, *(_printed(100 * hits / of) for hits, of in zip((*solved, sum(solved)), (*n, sum(n)), strict=True))]
         for model, solved in TABLE_10.items()
     ]
-    return _beside_printed("Table 10: InterCode-SQL by hardness", ["model", *_HARDNESS, "all"], lines, printed)
+    return _table_with_published("Table 10: InterCode-SQL by hardness", ["model", *_HARDNESS, "all"], lines, printed)
 
 
 def _by_turn(rows: Sequence[Row]) -> _Part | None:
@@ -233,7 +233,7 @@ def _by_turn(rows: Sequence[Row]) -> _Part | None:
     return _Part("Figure 3: MINT, solved within so many turns", content, note) if content else None
 
 
-def _both_ways(runs: Sequence[PaperRun]) -> list[_Part | None]:
+def _action_languages(runs: Sequence[PaperRun]) -> list[_Part | None]:
     """Figure 4: the same tasks with symbolic actions and with Python calls, paired."""
     parts = []
     for column, printed in FIGURE_4.items():
@@ -242,7 +242,7 @@ def _both_ways(runs: Sequence[PaperRun]) -> list[_Part | None]:
         both = [[model, _printed(a), _printed(b), f"{b - a:+.2f}", *[None] * 3] for model, (a, b) in printed.items()]
         apart = ["difference", "only with calls", "only with symbols", "McNemar's exact p"]
         title = f"Figure 4: {column} in both action languages"
-        parts.append(_beside_printed(title, ["model", *FIGURE_4_VARIANTS, *apart], lines, both, _FIGURE_4_NOTE))
+        parts.append(_table_with_published(title, ["model", *FIGURE_4_VARIANTS, *apart], lines, both, _FIGURE_4_NOTE))
     return parts
 
 

@@ -41,7 +41,7 @@ class BwrapBackend:
             reasons["seccomp"] = f"no system call table for {os.uname().machine}"
         summed = cgroup.bounds_memory()
         if not summed:
-            reasons["mem_total"] = f"no memory cgroup can be made here: {keeper_client.WATCHED}"
+            reasons["mem_total"] = f"no memory cgroup can be made here: {keeper_client.MEMORY_WATCH_NOTE}"
         return Capabilities(own_uid=is_root, seccomp=known, mem_total=summed, reasons=reasons)
 
     def open(self, spec: SandboxSpec) -> DrivenSandbox:

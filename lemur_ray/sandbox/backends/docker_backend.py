@@ -62,7 +62,7 @@ class DockerBackend:
         if platform.machine() not in syscall_filter.ARCHITECTURES:
             reasons["seccomp"] = f"no system call table for {platform.machine()}"
         if not self._known.get("MemoryLimit"):
-            reasons["mem_total"] = f"the engine bounds no memory: {keeper_client.WATCHED}"
+            reasons["mem_total"] = f"the engine bounds no memory: {keeper_client.MEMORY_WATCH_NOTE}"
         given = {name: name not in reasons for name in ("own_uid", "seccomp", "mem_total")}
         return Capabilities(**given, reasons=reasons)
 

@@ -233,7 +233,7 @@ class DrivenSandbox:
 
     def _lost(self, error: ConnectionLost) -> None:
         if self._end is None:
-            blame: Blame = "infra" if isinstance(error, ConnectionSilent) else self._housing.whose_end()
+            blame: Blame = "infra" if isinstance(error, ConnectionSilent) else self._housing.blame_for_end()
             whose = "by its own processes" if blame == "policy" else "by the machine"
             self._end = SandboxDestroyed(f"the sandbox was destroyed {whose}: {error}", blame)
 

@@ -19,7 +19,7 @@ OVERHEAD = 3
 """Number of the harness's own processes that the kernel counts with the sandbox user's."""
 OURS_BYTES = 64 * 2**20
 """Memory in bytes of keeper and first process, and of the kernel for the sandbox."""
-WATCHED = "resident memory is watched and the largest process killed, which a program can dodge"
+MEMORY_WATCH_NOTE = "resident memory is watched and the largest process killed, which a program can dodge"
 """For people: how the sum of memory is limited without a control group."""
 HELD = ("SYS_ADMIN", "SYS_CHROOT", "SETPCAP", "NET_ADMIN", "DAC_OVERRIDE", "KILL")
 """Capabilities of keeper and first process in the sandbox's user namespace; no other program has any."""
@@ -38,7 +38,7 @@ def etc_shown(spec: SandboxSpec) -> tuple[str, ...]:
     return (*ETC, *(ETC_NETWORK if spec.network else ()), *spec.etc)
 
 
-def whose_end(keeper: "KeeperClient", memory_kills: int) -> Blame:
+def blame_for_end(keeper: "KeeperClient", memory_kills: int) -> Blame:
     """Who is to blame for the end of a sandbox's processes: "policy" if the kernel killed some for memory
     (``memory_kills`` > 0) or the first process exited by itself, "infra" if SIGKILL ended it or the keeper does not
     answer. No signal from inside reaches the first process, so SIGKILL came from the machine."""
@@ -151,10 +151,10 @@ class Housing:
         """Number of processes that the kernel has killed so far for exceeding the sandbox's memory."""
         return self.cgroup.oom_kills() if self.cgroup else 0
 
-    def whose_end(self) -> Blame:
+    def blame_for_end(self) -> Blame:
         """Who is to blame for a broken connection."""
         assert self.keeper
-        return whose_end(self.keeper, self.memory_kills() - self._kills_before)
+        return blame_for_end(self.keeper, self.memory_kills() - self._kills_before)
 
     def hang_up(self) -> None:
         """Disconnect from the keeper; a call that waits in another thread then raises ConnectionLost."""

@@ -17,7 +17,7 @@ from lemur_ray.serve.compute import attention
 from lemur_ray.serve.compute.attention import BLOCK, Cache, LayerCache, Place, block_bytes
 from lemur_ray.serve.compute.devices import AXIS
 from lemur_ray.serve.compute.invariant import Arithmetic
-from lemur_ray.serve.compute.paged_cache import Paged, unfit
+from lemur_ray.serve.compute.paged_cache import Paged, unsupported_reason
 from lemur_ray.serve.config import EngineOptions
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = Fa
             )
             return PLAIN
         return Native()
-    if why := unfit(config, dtype):
+    if why := unsupported_reason(config, dtype):
         log.warning("attention without the kernel for TPU: %s", why)
         return ByToken()
     return Paged()

@@ -29,7 +29,7 @@ SCORE_BYTES = 2**19
 """Largest size of one kv head's attention scores for a buffer; the compiler allocates several of that size."""
 
 
-def unfit(config: ModelConfig, dtype: Any) -> str:
+def unsupported_reason(config: ModelConfig, dtype: Any) -> str:
     """Reason why the TPU kernel does not support a model with this cache dtype; "" if it does."""
     if config.head_dim % LANES:
         return f"the paged kernel needs heads of a multiple of {LANES} features, got {config.head_dim}"
@@ -65,8 +65,8 @@ class Paged:
     cut = P(None, None, AXIS)
 
     def allocate(self, config: ModelConfig, num_blocks: int, dtype: Any) -> tuple[jax.Array, ...]:
-        """Zeroed pools of ``num_blocks`` blocks, including scrap block 0. Raises ValueError if ``unfit``."""
-        if why := unfit(config, dtype):
+        """Zeroed pools of ``num_blocks`` blocks, including scrap block 0. Raises ValueError for unsupported shapes."""
+        if why := unsupported_reason(config, dtype):
             raise ValueError(why)
         shape = (num_blocks, BLOCK, 2 * config.num_kv_heads, config.head_dim)
         return tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers))

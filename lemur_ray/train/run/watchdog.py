@@ -14,13 +14,13 @@ from collections.abc import Iterator
 
 from lemur_ray.host.exit_codes import ExitCode
 
-LEAST_S = 1800.0
-"""Default of the smallest limit in seconds on evaluation, compilation, checkpoint, wait for data and step."""
+MIN_LIMIT_S = 1800.0
+"""Default minimum, in seconds, of the time limit on evaluation, compilation, checkpoint, wait for data and step."""
 PATIENCE = "LEMUR_STEP_PATIENCE_S"
-"""Environment variable that replaces LEAST_S, in seconds."""
-TIMES_THE_SLOWEST = 20.0
+"""Environment variable that replaces MIN_LIMIT_S, in seconds."""
+SLOWEST_STEP_FACTOR = 20.0
 """Smallest limit as a multiple of the slowest step, or of the median step once KNOWN_AFTER steps are timed."""
-LEAST_OF_A_STEP_S = 600.0
+MIN_STEP_LIMIT_S = 600.0
 """Smallest limit in seconds on a step alone, once KNOWN_AFTER steps are timed."""
 KNOWN_AFTER = 20
 """Number of timed steps after which their median is used."""
@@ -29,8 +29,8 @@ EXIT_CODE = ExitCode.TRY_AGAIN
 
 
 def least_s() -> float:
-    """The environment variable PATIENCE in seconds, else LEAST_S. Raises ValueError for an invalid value."""
-    given = os.environ.get(PATIENCE) or str(LEAST_S)
+    """The environment variable PATIENCE in seconds, else MIN_LIMIT_S. Raises ValueError for an invalid value."""
+    given = os.environ.get(PATIENCE) or str(MIN_LIMIT_S)
     try:
         seconds = float(given)
     except ValueError:
@@ -46,7 +46,7 @@ class StepWatchdog:
     ``KNOWN_AFTER`` steps and outside of ``patient`` it is the larger of ``step_s`` and 20 times their median. The time
     before the first step counts from the start of the context. Does nothing if ``watches`` is False."""
 
-    def __init__(self, *, watches: bool = True, least_s: float = LEAST_S, step_s: float = LEAST_OF_A_STEP_S) -> None:
+    def __init__(self, *, watches: bool = True, least_s: float = MIN_LIMIT_S, step_s: float = MIN_STEP_LIMIT_S) -> None:
         self._least_s, self._step_s, self._slowest_s = least_s, min(step_s, least_s), 0.0
         self._at = self._ended_at = time.monotonic()
         self._steps: deque[float] = deque(maxlen=4 * KNOWN_AFTER)
@@ -58,10 +58,10 @@ class StepWatchdog:
     @property
     def limit_s(self) -> float:
         """Current limit in seconds since the last sign of life."""
-        longest_s = max(self._least_s, TIMES_THE_SLOWEST * self._slowest_s)
+        longest_s = max(self._least_s, SLOWEST_STEP_FACTOR * self._slowest_s)
         if self._patient or len(self._steps) < KNOWN_AFTER:
             return longest_s
-        return min(longest_s, max(self._step_s, TIMES_THE_SLOWEST * statistics.median(self._steps)))
+        return min(longest_s, max(self._step_s, SLOWEST_STEP_FACTOR * statistics.median(self._steps)))
 
     def step_ended(self, step: int) -> None:
         """Note that step number ``step``, with its checkpoint and evaluation, has ended."""

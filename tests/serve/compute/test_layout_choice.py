@@ -5,7 +5,7 @@ import pytest
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.cache_layout import PLAIN, ByToken, layout_for
-from lemur_ray.serve.compute.paged_cache import Paged, unfit
+from lemur_ray.serve.compute.paged_cache import Paged, unsupported_reason
 
 
 def test_the_kernel_is_for_tpu_and_for_shapes_that_it_can_take(caplog: pytest.LogCaptureFixture) -> None:
@@ -35,7 +35,7 @@ def test_the_kernel_is_for_tpu_and_for_shapes_that_it_can_take(caplog: pytest.Lo
 )
 def test_which_heads_fit_is_known_without_a_compiler(num_heads: int, num_kv_heads: int, dtype: str, fits: bool) -> None:
     config = ModelConfig(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=128)
-    assert (unfit(config, dtype) == "") is fits
+    assert (unsupported_reason(config, dtype) == "") is fits
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_heads_of_gemma_fit_where_a_device_has_one_kv_head(
 ) -> None:
     """The shapes of Gemma 3 1B and 4B and of Gemma 2 9B; the compiler for TPU refuses a stride over wider heads."""
     config = ModelConfig(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=256)
-    assert (unfit(config, dtype) == "") is fits
+    assert (unsupported_reason(config, dtype) == "") is fits

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lemur_ray.train.run.watchdog import EXIT_CODE, LEAST_S, PATIENCE, StepWatchdog, least_s
+from lemur_ray.train.run.watchdog import EXIT_CODE, MIN_LIMIT_S, PATIENCE, StepWatchdog, least_s
 
 HANGS = """
 import threading
@@ -78,7 +78,7 @@ def test_once_steps_are_known_a_hang_of_one_is_noticed_sooner_and_what_is_none_i
 
 def test_who_knows_his_steps_says_how_long_to_wait_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PATIENCE, raising=False)
-    assert least_s() == LEAST_S
+    assert least_s() == MIN_LIMIT_S
     monkeypatch.setenv(PATIENCE, "90")
     assert least_s() == 90.0
     for wrong in ("1m", "0", "-1", "inf", "nan"):
@@ -93,7 +93,7 @@ def test_work_that_failed_is_waited_for_no_longer(wait: Callable[[float], None])
         wait(1.0)
         watchdog.step_ended(step)
     with watchdog.patient():
-        assert watchdog.limit_s == LEAST_S
+        assert watchdog.limit_s == MIN_LIMIT_S
     with pytest.raises(OSError, match="full"), watchdog.patient():
         raise OSError("full")
     assert watchdog.limit_s == 600.0
