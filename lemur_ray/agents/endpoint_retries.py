@@ -105,7 +105,7 @@ class RetryableError(Exception):
         self.after_s, self.refused, self.gone = after_s, refused, gone
 
 
-class RetryPolicy:
+class EndpointRetryPolicy:
     """Repeats failed requests of this process to one endpoint and limits concurrent ones. ``where``: the endpoint's
     name in errors. Thread-safe."""
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from lemur_ray.agents.endpoint import AUTO_THINKING
-from lemur_ray.agents.endpoint_retries import RetryableError, RetryPolicy, ThinkingBudget
+from lemur_ray.agents.endpoint_retries import EndpointRetryPolicy, RetryableError, ThinkingBudget
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -63,7 +63,7 @@ class HandlePolicy:
         self.name = name
         self._ask, self._timeout_s, self._sampling = ask, timeout_s or patience_s, sampling or {}
         self._thinking = ThinkingBudget(thinking_tokens)
-        self._persistence = RetryPolicy(name, patience_s, clock, sleep)
+        self._persistence = EndpointRetryPolicy(name, patience_s, clock, sleep)
         self._past: OrderedDict[str, list[tuple[str | None, tuple[int, ...]]]] = OrderedDict()
         self._lock = threading.Lock()
 

@@ -25,7 +25,7 @@ from typing import Any
 from lemur_ray.agents.api_keys import Key
 from lemur_ray.agents.choice_scores import choice_scores_body, parse_choice_scores
 from lemur_ray.agents.endpoint import EndpointOptions
-from lemur_ray.agents.endpoint_retries import RetryableError, RetryPolicy, ThinkingBudget, requested_pause_s
+from lemur_ray.agents.endpoint_retries import EndpointRetryPolicy, RetryableError, ThinkingBudget, requested_pause_s
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -105,7 +105,7 @@ class OpenAIPolicy:
         self._lock = threading.Lock()
         self._timeout_s = self.options.timeout_s or self.options.patience_s
         self._clock, self._wall_clock, self._sleep = clock, wall_clock, sleep
-        self._persistence = RetryPolicy(
+        self._persistence = EndpointRetryPolicy(
             self.base_url, self.options.patience_s, clock, sleep, places=self.options.places, is_alive=self._is_alive
         )
         many = httpx2.Limits(max_connections=None, max_keepalive_connections=256)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.agents.endpoint_retries import RetryableError, RetryPolicy, requested_pause_s
+from lemur_ray.agents.endpoint_retries import EndpointRetryPolicy, RetryableError, requested_pause_s
 from lemur_ray.agents.external_calls import CallMeter, excluded_wait, use_meter
 from lemur_ray.agents.messages import ChatReply, EndpointRefused, PolicyUnreachable
 from lemur_ray.agents.openai_policy import OpenAIPolicy
@@ -116,7 +116,7 @@ class Others:
                 raise answer
             return answer
 
-        return RetryPolicy("here", 60.0, lambda: self.now, self.sleep, places=self).ask(send, 0)
+        return EndpointRetryPolicy("here", 60.0, lambda: self.now, self.sleep, places=self).ask(send, 0)
 
 
 BUSY = RetryableError("too many", 600.0, refused=True)

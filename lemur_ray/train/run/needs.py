@@ -48,14 +48,14 @@ MOST_NEW_ROWS = 256
 """Vocabulary rows that a run may add to a model: the ChatML tokens, rounded up to a multiple that meshes divide."""
 
 
-class PreflightError(ValueError):
+class TrainingPreflightError(ValueError):
     """Raised when a run cannot work here; the message lists everything that is missing."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
 
 def check_run(recipe: Recipe, devices: Devices | None, out: str, checks: Sequence[Check]) -> None:
-    """Run ``checks`` and those of mesh, devices, memory, sinks and run folder. Raises PreflightError with all failures.
+    """Run ``checks`` and those of mesh, devices, memory, sinks and run folder. Raises TrainingPreflightError with all failures.
     A run that has finished needs no devices. devices: None if they do not exist yet; they are then not checked. out:
     run folder, which is made for a test write and removed if a check fails and it is empty."""
     checks = list(checks)
@@ -77,7 +77,7 @@ def check_run(recipe: Recipe, devices: Devices | None, out: str, checks: Sequenc
             Path(out).rmdir()  # the folder that check_writable made; rmdir keeps one that holds anything
         lines = "\n- ".join([f"{recipe.name} is not begun:", *dict.fromkeys(map(str, failures))])
         fitting = f"\nrecipes whose devices and memory are here: {_fitting(devices)}" if devices else ""
-        refusal = PreflightError(f"{lines}{fitting}")
+        refusal = TrainingPreflightError(f"{lines}{fitting}")
         refusal.exit_code = common_exit_code(failures)
         raise refusal
 
@@ -94,7 +94,7 @@ def check_tuning_run(
     ),
     check_chats: Check = lambda: None,
 ) -> str:
-    """`check_run` for a tuning run; returns the path of the model it starts from. Raises PreflightError with all
+    """`check_run` for a tuning run; returns the path of the model it starts from. Raises TrainingPreflightError with all
     failures. table: instruction table; empty: it will be made of ``files``. check_rows_of_table: raises if the table
     cannot be made or used; called with the model's tokenizer, if readable, and whether the table is made on this
     machine; returns the recipe with the table's steps and its vocabulary size, if known. check_chats: reads the user's

@@ -41,7 +41,7 @@ def corpus(folder: Path, *sources: str, seq_len: int = 1024) -> str:
 
 def test_the_papers_run_on_a_laptop_is_refused_with_everything_that_lacks(tmp_path: Path) -> None:
     recipe = get_recipe("lemur-70b")
-    with pytest.raises(needs.PreflightError) as refused:
+    with pytest.raises(needs.TrainingPreflightError) as refused:
         needs.check_run(
             recipe, LAPTOP, str(tmp_path / "out"), [lambda: needs.check_corpus(recipe, str(tmp_path / "none"), False)]
         )
@@ -72,7 +72,9 @@ def test_rows_that_are_gone_are_said_before_anything_is_begun_and_not_by_a_trace
     look = partial(needs.check_corpus, nano, str(made), True)
     needs.check_run(nano, LAPTOP, str(tmp_path / "out"), [look])
     (row_folder(made, "code") / "00000.tokens").unlink()
-    with pytest.raises(needs.PreflightError, match=r"rows/code/00000\.tokens is missing: build the corpus again"):
+    with pytest.raises(
+        needs.TrainingPreflightError, match=r"rows/code/00000\.tokens is missing: build the corpus again"
+    ):
         needs.check_run(nano, LAPTOP, str(tmp_path / "out"), [look])
     with pytest.raises(needs.RUN_ERRORS, match="is missing"):
         look()
@@ -107,7 +109,7 @@ def test_a_finished_run_needs_no_devices(tmp_path: Path) -> None:
 
 
 def test_a_tuning_names_model_and_files_together(tmp_path: Path, lemur_home: Path) -> None:
-    with pytest.raises(needs.PreflightError) as refused:
+    with pytest.raises(needs.TrainingPreflightError) as refused:
         needs.check_tuning_run(get_recipe("nano-chat"), LAPTOP, str(tmp_path / "out"), "gone", "", ["a.jsonl"])
     said = str(refused.value)
     assert "model 'gone': neither a folder nor a run" in said
