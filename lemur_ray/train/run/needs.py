@@ -56,8 +56,8 @@ class TrainingPreflightError(ValueError):
 
 def check_run(recipe: Recipe, devices: Devices | None, out: str, checks: Sequence[Check]) -> None:
     """Run ``checks`` and those of mesh, devices, memory, sinks and run folder. Raises TrainingPreflightError with all
-    failures. A run that has finished needs no devices. devices: None if they do not exist yet; they are then not checked. out:
-    run folder, which is made for a test write and removed if a check fails and it is empty."""
+    failures. A run that has finished needs no devices. devices: None if they do not exist yet; they are then not
+    checked. out: run folder, which is made for a test write and removed if a check fails and it is empty."""
     checks = list(checks)
     fs, result = file_system(f"{out}/result.json")
     if not fs.isfile(result):
@@ -95,7 +95,7 @@ def check_tuning_run(
     check_chats: Check = lambda: None,
 ) -> str:
     """`check_run` for a tuning run; returns the path of the model it starts from. Raises TrainingPreflightError with
-    all failures. table: instruction table; empty: it will be made of ``files``. check_rows_of_table: raises if the table
+    all failures. table: instruction table; empty: made of ``files``. check_rows_of_table: raises if the table
     cannot be made or used; called with the model's tokenizer, if readable, and whether the table is made on this
     machine; returns the recipe with the table's steps and its vocabulary size, if known. check_chats: reads the user's
     conversations, and raises for an invalid one; not called if files are absent. out: run folder. init_from: name, path
