@@ -18,7 +18,8 @@ from flax import nnx
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.attention.dispatch import attention as attend
 from lemur_ray.model.attention.interface import NO_LIMITS, Limits
-from lemur_ray.model.layout import Layout, lookup
+from lemur_ray.model.embedding import lookup
+from lemur_ray.model.layout import Layout
 from lemur_ray.model.matmul import matmul, matmuls
 from lemur_ray.model.norm import rms_norm
 from lemur_ray.model.remat import GATHERED, named, rematerialised
