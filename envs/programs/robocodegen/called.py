@@ -4,6 +4,8 @@
 out as ``[kind, content]`` by their exact type; of an exception, ``["raised", [name, traceback]]``. Whatever an answer
 does to this process, it can only make up data. Imports nothing of the project: its text is handed in."""
 
+from __future__ import annotations  # answers inherit it by compile: they may annotate types that they cannot import
+
 import linecache
 import traceback
 from collections.abc import Callable

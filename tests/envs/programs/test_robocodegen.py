@@ -77,6 +77,13 @@ def test_what_numpy_takes_for_an_array_is_one_as_it_is_for_the_reference_grader(
 
 
 @needs_data
+def test_an_annotation_may_name_a_type_that_the_answer_cannot_import(tmp_path: Path) -> None:
+    said = {"reverse_pts": "def reverse_pts(pts_np: List[float]) -> NDArray:\n    return pts_np[::-1]"}
+    some = [task for task in tasks_of("robocodegen", DATA) if task.id == "robocodegen/reverse_pts"]
+    assert told(some, said, tmp_path) == {"reverse_pts": True}
+
+
+@needs_data
 def test_tricks_fail_and_the_next_problem_is_untouched(tmp_path: Path) -> None:
     names = ["make_circle", "is_discrete_system_stable", "get_top_most_idx", "get_left_most_idx", "pd_control"]
     tasks = {task.id: task for task in tasks_of("robocodegen", DATA)}
