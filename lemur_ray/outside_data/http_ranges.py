@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import IO
 from urllib.parse import urlsplit
 
@@ -71,12 +72,17 @@ class HttpRanges:
         return b"".join(chunks)
 
     def _copied(self, answer: httpx2.Response, begin: int, end: int) -> bytes:
-        copy = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
-        for chunk in answer.iter_raw():
-            copy.write(chunk)
-        if (length := answer.headers.get("Content-Length", "")).isdigit() and copy.tell() != int(length):
-            raise Interrupted(f"{self.url} ended after {copy.tell()} of {length} bytes")
-        self.size, self._copy = copy.tell(), copy
+        with ExitStack() as until_complete:
+            copy = until_complete.enter_context(tempfile.TemporaryFile())
+            for chunk in answer.iter_raw():
+                copy.write(chunk)
+            size, length = copy.tell(), answer.headers.get("Content-Length") or str(self.size)
+            if length.isdigit() and size < int(length):
+                raise Interrupted(f"{self.url} ended after {size} of {length} bytes")
+            if self.size not in (-1, size):  # without Content-Length, ``_check`` did not see the size
+                raise FetchError(f"changed since it was listed: {size} bytes; expected {self.size} bytes")
+            until_complete.pop_all()
+        self.size, self._copy = size, copy
         return self.fetch(begin, end)
 
     def _check(self, answer: httpx2.Response, begin: int) -> None:

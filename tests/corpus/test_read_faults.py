@@ -149,7 +149,7 @@ class FaultyServer:
 
     def __init__(self, data: bytes) -> None:
         self.data, self.faults, self.requests = data, list[str](), 0
-        self.ranges = True
+        self.ranges = self.has_length = True
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -174,11 +174,13 @@ class FaultyServer:
                 self.send_response(206 if server.ranges else 200)
                 total = "*" if fault == "no size" else len(data)
                 begin = int(first) + (fault == "other range")
-                self.send_header("Content-Range", f"bytes {begin}-{begin + len(body) - 1}/{total}")
-                self.send_header("Content-Length", str(len(body)))
+                if server.ranges:
+                    self.send_header("Content-Range", f"bytes {begin}-{begin + len(body) - 1}/{total}")
+                if server.has_length:
+                    self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body[: len(body) // 2] if fault == "cut" else body)
-                self.close_connection = fault == "cut"
+                self.close_connection = fault == "cut" or not server.has_length
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
@@ -274,6 +276,20 @@ def test_a_web_file_without_a_version_that_has_grown_is_a_failure(server: Callab
     (ref,) = folder_source(f"mine:text:{web.url}").files
     web.data += LINES
     with pytest.raises(ReadFailure, match="changed since it was listed"):
+        next(read_texts(ref))
+
+
+def test_a_web_file_sent_without_its_length_is_read_again_if_cut_and_a_failure_if_it_has_grown(
+    server: Callable[[bytes], FaultyServer], waits: list[float]
+) -> None:
+    web = server(LINES)
+    web.ranges = web.has_length = False
+    (ref,) = folder_source(f"mine:text:{web.url}").files
+    web.faults[:] = ["cut"]
+    assert [item.text for item in read_texts(ref)] == TEXTS
+    assert len(waits) == 1
+    web.data += LINES
+    with pytest.raises(ReadFailure, match=f"changed since .* {2 * len(LINES)} bytes; expected {len(LINES)} bytes"):
         next(read_texts(ref))
 
 
