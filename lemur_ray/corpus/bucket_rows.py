@@ -77,9 +77,8 @@ class BucketRows:
             self.index = rows.parse_index(content, f"{url}/{rows.INDEX}")
             if check:
                 listed = self._fs.find(self._inner, detail=True).items()
-                rows.check_sizes(
-                    self.index, url, {path.rsplit("/", 1)[-1]: int(about["size"]) for path, about in listed}
-                )
+                sizes = {path.rsplit("/", 1)[-1]: int(about["size"]) for path, about in listed}
+                rows.check_sizes(self.index, url, sizes.get)
         self.seq_len: int = self.index["seq_len"]
         self.whole = max(map(_size, self.index["shards"]), default=0) <= shard_cache().limit_bytes()
         """True: copy shards to this host; False: request single rows. Default: whether the largest shard fits."""

@@ -13,7 +13,7 @@ import threading
 import uuid
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -219,10 +219,7 @@ class RowReader:
         self.index = read_index(self.folder)
         self.seq_len: int = self.index["seq_len"]
         self.num_tokens: int = self.index["tokens"]
-        with os.scandir(self.folder) as entries:
-            check_sizes(
-                self.index, str(self.folder), {one.name: one.stat().st_size for one in entries if one.is_file()}
-            )
+        check_sizes(self.index, str(self.folder), lambda name: _size_of(self.folder / name))
 
     def __len__(self) -> int:
         return int(self.index["rows"])
@@ -330,10 +327,17 @@ def check_size(path: str, size: int | None, expected: int) -> None:
         raise RowSetError(f"{path} has {size} bytes, expected {expected} (cut short?): build the corpus again")
 
 
-def check_sizes(index: dict[str, Any], where: str, sizes: Mapping[str, int]) -> None:
-    """Raise RowSetError unless the folder ``where`` has all files of a row set. index: content of ``rows.json``; sizes:
-    bytes of each file there by its name."""
+def check_sizes(index: dict[str, Any], where: str, size_of: Callable[[str], int | None]) -> None:
+    """Raise RowSetError unless the folder ``where`` has all files of a row set. index: content of ``rows.json``;
+    size_of: returns the bytes of a file there by its name, None for a missing one."""
     for shard in index["shards"]:
         for kind, expected in shard["files"].items():
             name = f"{shard['name']}.{kind}"
-            check_size(f"{where}/{name}", sizes.get(name), expected["bytes"])
+            check_size(f"{where}/{name}", size_of(name), expected["bytes"])
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None

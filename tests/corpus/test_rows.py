@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,6 +71,24 @@ def test_trained_marks_survive_the_disk(tmp_path: Path) -> None:
     weights = RowReader(tmp_path / "set").read(np.arange(9)).loss_weights
     for k, mark in enumerate(marks):
         assert weights[k].tolist() == [*mark[1:].astype(float), 0.0]
+
+
+def test_other_files_in_the_folder_may_vanish_while_a_set_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "set", [[[1, 2]]])
+    temporary = tmp_path / "set" / ".rows.json.0123456789ab.part"
+    temporary.touch()
+    scandir = os.scandir
+
+    def scan(folder: Any) -> Any:
+        with scandir(folder) as entries:
+            listed = list(entries)
+        temporary.unlink(missing_ok=True)
+        return contextlib.nullcontext(listed)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    assert len(RowReader(tmp_path / "set")) == 1
 
 
 def test_small_vocabularies_take_two_bytes_a_token_and_large_ones_four(tmp_path: Path) -> None:
