@@ -148,7 +148,7 @@ class TextEnv(gymnasium.Env[str, str]):
         if not isinstance(with_hints, bool):
             raise ValueError(f"option hints: {with_hints!r}, expected true or false")
         self.max_steps, self.with_hints = max_steps, with_hints
-        self.close()
+        self.opened.close()  # not close(), which a subclass may only be able to run after its begin()
         opening = self.begin(given)
         self._turns_left = max_steps
         info = self._info(None, valid=True, solved=False)

@@ -48,6 +48,30 @@ def test_it_passes_gymnasiums_own_check_without_a_warning():
     check_env(Countdown(), skip_render_check=True)
 
 
+class Opens(Countdown):
+    """Closes by itself what ``begin`` opened, and has a second thing closed by the base class."""
+
+    def begin(self, options):
+        self.ended = []
+        self.opened.callback(self.ended.append, "second")
+        return super().begin(options)
+
+    def close(self):
+        self.ended.append("first")
+        super().close()
+
+
+def test_a_reset_ends_what_the_episode_before_opened_and_needs_no_close_before_the_first():
+    env = Opens()
+    env.reset()
+    of_first = env.ended
+    env.reset()
+    assert (of_first, env.ended) == (["second"], [])
+    env.close()
+    env.close()
+    assert env.ended == ["first", "second", "first"]
+
+
 def test_a_solved_task_is_terminated_and_rewarded():
     env = Countdown()
     observation, info = env.reset()
