@@ -93,13 +93,17 @@ def object_version(about: Mapping[str, Any]) -> str:
 
 
 class BucketRanges:
-    """``ByteRanges`` of an object in a bucket or another fsspec file system. ``size``: bytes, queried if negative.
-    ``version``: as listed; compared after every fetch, unless it is empty or the client reports none."""
+    """``ByteRanges`` of an object in a bucket or another fsspec file system. ``size``: bytes as listed, -1 if unknown.
+    ``version``: as listed; compared after every fetch, unless it is empty or the client reports none. Without it the
+    size is queried, and FetchError raised if it is not as listed."""
 
     def __init__(self, url: str, size: int = -1, version: str = "") -> None:
         self._files, self._path = file_system(url)
-        about = self._files.info(self._path) if size < 0 else {"size": size}
-        self.size, self.version = int(about["size"]), version
+        self.size, self.version = size, version
+        if size < 0 or not version:
+            self.size = int(self._files.info(self._path)["size"])
+        if size not in (-1, self.size):
+            raise FetchError(f"changed since it was listed: {self.size} bytes; expected {size} bytes")
 
     def fetch(self, begin: int, end: int) -> bytes:
         data = bytes(self._files.cat_file(self._path, start=begin, end=end))
@@ -114,9 +118,10 @@ class BucketRanges:
 
 def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:
     """Open a local path, an object of a bucket, an ``https://`` address or an ``hf://datasets/...`` file.
-    size, version: as listed (-1, empty: unknown); a local, web or Hub file of another size, or a remote file of another
-    version, raises FetchError when it is opened or read. Raises FetchError or OSError if the file is missing or not
-    accessible, Interrupted for a temporary failure, ImportError if the bucket's client is not installed."""
+    size, version: as listed (-1, empty: unknown); a file of another size (in a bucket: one without a version), or a
+    remote file of another version, raises FetchError when it is opened or read. Raises FetchError or OSError if the
+    file is missing or not accessible, Interrupted for a temporary failure, ImportError if the bucket's client is not
+    installed."""
     if uri.startswith("hf://"):
         from lemur_ray.outside_data.hub import HubRanges, hub_address  # a second to import, for such files only
 

@@ -35,7 +35,7 @@ class HttpRanges:
         self.url, self.size, self.version = url, size, version
         self._headers = {"Accept-Encoding": "identity", **(headers or {})}
         self._copy: IO[bytes] | None = None
-        if size < 0:
+        if size <= 0:  # of a file that was listed as empty nothing else would be asked for
             self.fetch(0, 1)
 
     def fetch(self, begin: int, end: int) -> bytes:
@@ -45,7 +45,7 @@ class HttpRanges:
         try:
             headers = {**self._headers, "Range": f"bytes={begin}-{end - 1}"}
             with _client(os.getpid()).stream("GET", self.url, headers=headers) as answer:
-                if answer.status_code == 416 and self.size < 0:  # an empty file has no first byte
+                if answer.status_code == 416 and self.size <= 0:  # an empty file has no first byte
                     self.size = 0
                     return b""
                 self._check(answer, begin)

@@ -170,6 +170,9 @@ class FaultyServer:
                     return
                 first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
                 data = server.data + b"!" if fault == "changed" else server.data
+                if not data:
+                    self.send_error(416)
+                    return
                 body = data[int(first) : int(last) + 1] if server.ranges else data
                 self.send_response(206 if server.ranges else 200)
                 total = "*" if fault == "no size" else len(data)
@@ -291,6 +294,26 @@ def test_a_web_file_sent_without_its_length_is_read_again_if_cut_and_a_failure_i
     web.data += LINES
     with pytest.raises(ReadFailure, match=f"changed since .* {2 * len(LINES)} bytes; expected {len(LINES)} bytes"):
         next(read_texts(ref))
+
+
+def test_a_web_file_that_was_listed_as_empty_is_a_failure_once_it_has_grown(
+    server: Callable[[bytes], FaultyServer],
+) -> None:
+    web = server(b"")
+    (ref,) = folder_source(f"mine:text:{web.url}").files
+    assert not any(item.text for item in read_texts(ref))
+    web.data = LINES
+    with pytest.raises(ReadFailure, match="changed since it was listed"):
+        next(read_texts(ref))
+
+
+def test_an_object_without_a_version_that_has_grown_is_a_failure() -> None:
+    fs, there = file_system("memory://grown/a.jsonl")
+    fs.pipe_file(there, LINES)
+    assert texts_of("memory://grown/a.jsonl", len(LINES)) == TEXTS
+    fs.pipe_file(there, LINES * 2)
+    with pytest.raises(ReadFailure, match=f"changed since .* {2 * len(LINES)} bytes; expected {len(LINES)} bytes"):
+        texts_of("memory://grown/a.jsonl", len(LINES))
 
 
 def test_an_object_that_a_bucket_lists_before_it_serves_it_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
