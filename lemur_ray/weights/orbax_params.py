@@ -105,7 +105,8 @@ class CheckpointWeights:
 
 
 class CheckpointSink:
-    """Weight sink (``param_slices.Sink``) that writes a new checkpoint of parameters only, complete after ``close``."""
+    """Weight sink (``param_slices.Sink``) that writes a new checkpoint of parameters only. Its folder has ``.partial``
+    after its name until ``close``, so that nobody takes an incomplete one for a committed one."""
 
     def __init__(
         self,
@@ -115,8 +116,12 @@ class CheckpointSink:
         plan: dict[str, Any],
         transposes: Callable[[str], bool],
     ) -> None:
-        """Create the checkpoint folder ``step`` (``<run>/checkpoints/<step>``) with the JSON data ``plan``.
-        dtypes: dtype of every leaf by path. transposes: whether a leaf is written and stored column-major."""
+        """Begin the checkpoint ``step`` (``<run>/checkpoints/<step>``), in place of an incomplete one. plan: its JSON
+        data. dtypes: dtype of every leaf by path. transposes: whether a leaf is written and stored column-major. Raises
+        FileExistsError if ``step`` exists."""
+        if step.exists():
+            raise FileExistsError(f"{step} exists: expected a new checkpoint, choose another step")
+        self._step, self._partial = step, step.with_name(f"{step.name}.partial")
         # orbax writes names, metadata and the plan for stub arrays; each array then gets its shape and data.
         shapes = leaves(config)
         stubs = jax.tree_util.tree_map_with_path(
@@ -124,14 +129,14 @@ class CheckpointSink:
         )
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
             state = ocp.args.StandardSave({"params": stubs})
-            checkpointer.save(step, args=ocp.args.Composite(state=state, plan=ocp.args.JsonSave(plan)))
+            items = ocp.args.Composite(state=state, plan=ocp.args.JsonSave(plan))
+            checkpointer.save(self._partial, args=items, force=True)
         # Flushing once at the end, instead of after every chunk, is four times faster.
         context = ts.Context({"cache_pool": {"total_bytes_limit": 0}, "file_io_sync": False})
-        self._step = step
         opening = {
             name: ts.open(
                 {
-                    "driver": "zarr", "kvstore": _kvstore(f"{step}/state", f"params.{name}/"), "metadata": {
+                    "driver": "zarr", "kvstore": _kvstore(f"{self._partial}/state", f"params.{name}/"), "metadata": {
                         "shape": list(shape), "chunks": _chunk(name, shape), "dtype": _zarr_name(dtypes[name]),
                         "order": "F" if transposes(name) else "C", "compressor": None,  # random mantissas do not shrink
                     },
@@ -157,7 +162,7 @@ class CheckpointSink:
 
     def _flush(self) -> None:
         """Flush the files that tensorstore has finished writing to disk, each once."""
-        for entry in os.scandir(f"{self._step}/state/d"):
+        for entry in os.scandir(f"{self._partial}/state/d"):
             if entry.name not in self._flushed and not entry.name.endswith(_UNFINISHED):
                 self._flushed.add(entry.name)
                 _to_disk(entry.path)
@@ -165,9 +170,11 @@ class CheckpointSink:
     def close(self) -> None:
         self._arrays.clear()
         self._flusher.close()
-        for folder, _, names in os.walk(self._step):
+        for folder, _, names in os.walk(self._partial):
             for name in (*names, "."):
                 _to_disk(f"{folder}/{name}")
+        self._partial.rename(self._step)
+        _to_disk(f"{self._step.parent}")
 
 
 def _to_disk(path: str) -> None:

@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from lemur_ray.config import ModelConfig
 from lemur_ray.host.ports import free_port
 from lemur_ray.model.llama import Params, abstract_params
+from lemur_ray.weights.checkpoints import newest_commit
 from lemur_ray.weights.hf_config import HuggingFaceError
 from lemur_ray.weights.hf_tensors import HuggingFaceSink, HuggingFaceWeights, transposes
 from lemur_ray.weights.mesh_loading import place
@@ -132,6 +133,23 @@ def test_bfloat16_goes_through_a_checkpoint_and_back_bit_for_bit(folder: Path, t
     stream(middle, back, transposes, block_rows=16)
     back.close()
     assert files(tmp_path / "hf") == files(folder)
+
+
+def test_a_checkpoint_is_committed_once_all_weights_are_written(folder: Path, tmp_path: Path) -> None:
+    source, plan = HuggingFaceWeights(folder), {"rows": 0}
+    dtypes = {name: source.dtype(name) for name in leaves(CONFIG)}
+    CheckpointSink(tmp_path / "7", CONFIG, dtypes, plan, transposes)  # of a process that was killed
+    sink = CheckpointSink(tmp_path / "7", CONFIG, dtypes, plan, transposes)
+    assert newest_commit(str(tmp_path)) is None
+    stream(source, sink, transposes, block_rows=1024)
+    assert newest_commit(str(tmp_path)) is None
+    sink.close()
+    commit = newest_commit(str(tmp_path))
+    assert commit is not None
+    assert (commit.step, os.listdir(tmp_path)) == (7, ["7"])
+    assert same(whole(CheckpointWeights(commit.folder, CONFIG)), whole(source))
+    with pytest.raises(FileExistsError, match="7 exists: expected a new checkpoint"):
+        CheckpointSink(tmp_path / "7", CONFIG, dtypes, plan, transposes)
 
 
 def test_the_checkpoint_of_another_model_is_refused_with_both_shapes(folder: Path, tmp_path: Path) -> None:
