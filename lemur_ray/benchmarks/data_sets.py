@@ -61,9 +61,12 @@ def files_to_fetch(benchmark: Benchmark, data: Path | None, problems: Iterable[s
     fetched = [source for source in absent if not source.by_hand]
     remedies: dict[str, list[Source]] = {}
     for problem in problems:
-        if isinstance(problem, Problem) and problem.kind in (ProblemKind.NO_DATA_FOLDER, ProblemKind.MISSING_FILES):
-            by_hand = [source for source in absent if source.by_hand and source.path in problem.files]
-            if files := by_hand or fetched:
+        if isinstance(problem, Problem):
+            named = [file.removeprefix(f"{data}/").removesuffix(".gz") for file in problem.files]
+            about = [source for source in absent if source.path.removesuffix(".gz") in named]
+            by_hand = [source for source in about if source.by_hand]
+            is_of_data = problem.kind in (ProblemKind.NO_DATA_FOLDER, ProblemKind.MISSING_FILES)
+            if files := by_hand or (fetched if is_of_data or about else []):
                 remedies[problem] = files
     return remedies
 

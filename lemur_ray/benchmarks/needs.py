@@ -40,7 +40,8 @@ class ProblemKind(Enum):
 
 
 class Problem(str):
-    """Text of an unmet requirement and its remedy. files: paths below the data folder that MISSING_FILES is about."""
+    """Text of an unmet requirement and its remedy. files: paths below the data folder that MISSING_FILES is about; for
+    OTHER, the whole path of a file that was opened and is not there."""
 
     kind: ProblemKind
     files: tuple[str, ...]
@@ -107,7 +108,10 @@ def _check(need: Requirement) -> Problem | None:
             return Problem(text, ProblemKind.NO_DATA_FOLDER)
         if isinstance(error, MissingFiles):
             return Problem(text, ProblemKind.MISSING_FILES, error.names)
-        return Problem(text, ProblemKind.TEMPORARY if own_exit_code(error) is ExitCode.TRY_AGAIN else ProblemKind.OTHER)
+        if own_exit_code(error) is ExitCode.TRY_AGAIN:
+            return Problem(text, ProblemKind.TEMPORARY)
+        opened = [str(error.filename)] if isinstance(error, FileNotFoundError) and error.filename else []
+        return Problem(text, files=opened)
 
 
 def exit_code_of_problems(problems: Iterable[str]) -> ExitCode:

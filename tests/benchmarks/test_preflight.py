@@ -275,3 +275,12 @@ def test_a_problem_is_about_the_files_that_it_names(problem: str, paths: list[st
     benchmark = replace(find("bfcl"), sources=tuple(sources))
     found = files_to_fetch(benchmark, tmp_path, [problem])
     assert {about: [one.path for one in files] for about, files in found.items()} == ({problem: paths} if paths else {})
+
+
+def test_a_declared_file_that_a_benchmark_opens_itself_is_fetched_too(tmp_path: Path) -> None:
+    source = Source("mine/test.jsonl.gz", "https://example.org", "", 1, "MIT")
+    benchmark = replace(find("bfcl"), sources=(source,))
+    declared = requirement_of("data", (tmp_path / "mine" / "test.jsonl.gz").read_bytes)
+    another = requirement_of("shots", (tmp_path / "mine" / "shots.jsonl").read_bytes)
+    problems = missing_requirements([declared, another])
+    assert files_to_fetch(benchmark, tmp_path, problems) == {problems[0]: [source]}
