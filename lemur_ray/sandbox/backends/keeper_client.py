@@ -1,9 +1,12 @@
-"""The harness's client of a keeper (``inside/keeper.py``), and the housing, common to both backends, that it controls.
+"""The harness's client of a keeper (``inside/keeper.py``), the process that owns a sandbox's namespaces, and the
+housing that it controls, common to both backends.
 
-The client requests new generations and asks how one ended. Backends differ only in how they start a keeper."""
+The client requests new generations (each a fresh sandbox in the same namespaces) and asks how one ended. Backends
+differ only in how they start a keeper."""
 
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -101,7 +104,7 @@ class KeeperClient(Connection):
             answer = self.answer(time.monotonic() + START_S)
         except (ConnectionLost, OSError) as error:
             ours.close()
-            raise SandboxDestroyed(f"the keeper makes no generation: {error}", "infra") from error
+            raise SandboxDestroyed(f"the keeper could not start a new sandbox: {error}", "infra") from error
         finally:
             theirs.close()
         if "error" in answer:
@@ -117,7 +120,7 @@ class KeeperClient(Connection):
             return None
 
 
-class Housing:
+class Housing(ABC):
     """The process tree on the host in which a sandbox lives, a bubblewrap process or a container. A subclass starts it
     and its ``keeper``; it raises SandboxUnavailable if that fails."""
 
@@ -161,9 +164,9 @@ class Housing:
         if self.keeper:
             self.keeper.hang_up()
 
+    @abstractmethod
     def destroy(self) -> None:
         """End the sandbox: its keeper, processes and files; release its slot. Idempotent, never raises."""
-        raise NotImplementedError
 
     def abandon(self) -> None:
         """Close a forked child's descriptors; the parent keeps the housing."""
