@@ -181,7 +181,7 @@ def _navigation(inputs: Inputs, groups: Groups) -> list[tuple[str, str]]:
     """Anchors of the page and their names."""
     links = [(slug(b), b) for b in groups] + ([("corpus", "corpus")] if inputs.corpus else [])
     links += [(f"run-{slug(run.name)}", f"{run.stage}: {run.name}") for run in inputs.runs]
-    return [*links, ("limits", "limitations")]
+    return [*links, ("limits", "what this does not show")]
 
 
 def _run_tiles(overall: Group) -> Markup:
