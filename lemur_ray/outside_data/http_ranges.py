@@ -95,7 +95,7 @@ class HttpRanges:
             raise FetchError(f"{urlsplit(self.url).netloc} does not let you read it ({status})")
         if status not in (200, 206):
             raise FetchError(f"not there ({status}): its owners removed or renamed it")
-        sent = re.search(r"(\d+)-\d+/(\d+)$", answer.headers.get("Content-Range", ""))
+        sent = re.search(r"(\d+)-\S*/(\d+)$", answer.headers.get("Content-Range", ""))
         if sent is None and status == 206:
             raise FetchError(f"{urlsplit(self.url).netloc} sends ranges and does not tell the size of the file")
         if sent and status == 206 and int(sent[1]) != begin:
